@@ -1,0 +1,1 @@
+"""Batched-LoRA, attention and small-operator kernels, each beside its slow reference twin."""
