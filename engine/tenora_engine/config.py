@@ -1,0 +1,57 @@
+"""Settings of one engine replica. Only `__main__.py` reads arguments and the environment."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a replica needs to know at start.
+
+    Sizes are in tokens, blocks or bytes as named. `run_dir` holds sockets, `state_dir` the usage
+    journal; both are private to this replica.
+    """
+
+    model_dir: Path
+    base_model: str
+    """The base model's public id, as clients write it."""
+    run_dir: Path
+    state_dir: Path
+    object_store_url: str
+    listen_url: str
+    """ZeroMQ address of the front, e.g. `ipc:///run/tenora/engine.sock`."""
+    replica_id: str = "local"
+    weight_dtype: DtypeName = "auto"
+    kv_cache_bytes: int = 1 << 30
+    block_size: int = 16
+    max_context_tokens: int | None = None
+    """Lowers the model's own window; None keeps it."""
+    max_running_sequences: int = 64
+    max_waiting_sequences: int = 2048
+    max_step_tokens: int = 512
+    """Token budget of a step: decodes first, prefill chunks fill the rest."""
+    max_device_adapters: int = 32
+    max_lora_rank: int = 128
+    max_adapter_bytes: int = 512 << 20
+    host_adapter_bytes: int = 2 << 30
+    prefix_cache: bool = True
+    num_threads: int | None = None
+    """Torch threads of the core; None takes the cores that this process may use."""
+
+    @property
+    def core_url(self) -> str:
+        """ZeroMQ address between front and core."""
+        return f"ipc://{self.run_dir / 'core.sock'}"
+
+    @property
+    def journal_path(self) -> Path:
+        """The usage journal of this replica."""
+        return self.state_dir / "usage.sqlite3"
+
+    @property
+    def adapter_cache_dir(self) -> Path:
+        """Local copies of canonical adapter files, by digest."""
+        return self.state_dir / "adapters"
