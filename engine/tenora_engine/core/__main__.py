@@ -1,0 +1,38 @@
+"""Composition root of the core process: `python -m tenora_engine.core CORE_URL < config.json`.
+
+CORE_URL is the ZeroMQ address that the front has bound for this life of the core; the
+`EngineConfig` comes as JSON on standard input. The process ends when its parent does.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+import msgspec
+
+from tenora_engine.config import EngineConfig
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel for SIGKILL when the parent dies; exit now if it is gone already."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def main() -> int:
+    """Run the core until the front asks for shutdown. Returns the exit status."""
+    die_with_parent(os.getppid())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the front's to act on
+    core_url = sys.argv[1]
+    config = msgspec.json.decode(sys.stdin.buffer.read(), type=EngineConfig)
+    from tenora_engine.core.loop import run_core
+
+    return run_core(config, core_url)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

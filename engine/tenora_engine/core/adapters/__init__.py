@@ -1,0 +1,1 @@
+"""Adapter residency: disk, host and device, moved off the step loop."""

@@ -1,0 +1,130 @@
+"""Builds a `Core` from its configuration: the only place that names all parts of it."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+
+from tenora_engine.adapter_files.source import AdapterSource
+from tenora_engine.config import EngineConfig
+from tenora_engine.core.adapters.active_set import ActiveSet
+from tenora_engine.core.adapters.residency import AdapterResidency
+from tenora_engine.core.adapters.weights import AdapterWeights, load_adapter
+from tenora_engine.core.core import Core
+from tenora_engine.core.kv_cache.block_pool import BlockPool
+from tenora_engine.core.messages import CoreReady
+from tenora_engine.core.model_runner.runner import ModelRunner, kv_block_bytes
+from tenora_engine.core.model_runner.sampler import Sampler
+from tenora_engine.core.models.config import ModelConfig, read_model_config
+from tenora_engine.core.models.loading import load_transformer
+from tenora_engine.core.scheduler.scheduler import Scheduler, SchedulerLimits
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def serving_dtype(config: EngineConfig) -> torch.dtype:
+    """The configured dtype; `auto` is bfloat16 where the CPU multiplies it in hardware."""
+    if config.weight_dtype != "auto":
+        return DTYPES[config.weight_dtype]
+    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 - torch has no public name
+    return torch.bfloat16 if has_bf16 else torch.float32
+
+
+def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
+    """Load the model and wire the core.
+
+    Raises:
+        UnsupportedModelError: the model folder cannot be served exactly.
+    """
+    torch.set_num_threads(config.num_threads or len(os.sched_getaffinity(0)))
+    model_config = read_model_config(config.model_dir)
+    dtype = serving_dtype(config)
+    context_length = min(
+        model_config.context_length, config.max_context_tokens or model_config.context_length
+    )
+    model = load_transformer(config.model_dir, model_config, dtype, context_length)
+    num_blocks = _num_blocks(config, model_config, dtype)
+    residency = _build_residency(config, model_config, dtype)
+    runner = ModelRunner(
+        model,
+        Sampler(ids_without_token(config.model_dir, model_config.vocab_size)),
+        ActiveSet(model_config, dtype, residency.weights),
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        kv_dtype=dtype,
+    )
+    limits = SchedulerLimits(
+        max_running_sequences=config.max_running_sequences,
+        max_step_tokens=config.max_step_tokens,
+        max_device_adapters=config.max_device_adapters,
+        block_size=config.block_size,
+    )
+    pool = BlockPool(num_blocks, prefix_cache=config.prefix_cache)
+    core = Core(
+        Scheduler(limits, pool, residency),
+        runner,
+        residency,
+        context_length=context_length,
+        max_waiting_sequences=config.max_waiting_sequences,
+    )
+    return core, _ready(config, model_config, dtype, context_length, num_blocks)
+
+
+def _build_residency(
+    config: EngineConfig, model_config: ModelConfig, dtype: torch.dtype
+) -> AdapterResidency:
+    source = AdapterSource(config)
+
+    def load(digest: str) -> AdapterWeights:
+        return load_adapter(source.fetch(digest), digest, model_config, dtype)
+
+    return AdapterResidency(
+        load, capacity_bytes=config.host_adapter_bytes, monotonic=time.monotonic
+    )
+
+
+def _num_blocks(config: EngineConfig, model_config: ModelConfig, dtype: torch.dtype) -> int:
+    return max(1, config.kv_cache_bytes // kv_block_bytes(model_config, config.block_size, dtype))
+
+
+def ids_without_token(model_dir: Path, vocab_size: int) -> list[int]:
+    """Rows of the output head that the tokenizer has no token for (padded embeddings)."""
+    path = model_dir / "tokenizer.json"
+    if not path.is_file():
+        return []
+    fields = json.loads(path.read_text())
+    vocab = fields["model"]["vocab"]
+    known = (
+        set(vocab.values())
+        if isinstance(vocab, dict)
+        else set(range(len(vocab)))  # Unigram: a list of (piece, score)
+    )
+    known |= {token["id"] for token in fields.get("added_tokens") or ()}
+    return sorted(set(range(vocab_size)) - known)
+
+
+def _ready(
+    config: EngineConfig,
+    model_config: ModelConfig,
+    dtype: torch.dtype,
+    context_length: int,
+    num_blocks: int,
+) -> CoreReady:
+    dtype_name = str(dtype).removeprefix("torch.")
+    return CoreReady(
+        vocab_size=model_config.vocab_size,
+        context_length=context_length,
+        max_lora_rank=config.max_lora_rank,
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        kernel_backend="cpu",
+        attention_backend="cpu-paged",
+        weight_dtype=dtype_name,
+        kv_dtype=dtype_name,
+    )

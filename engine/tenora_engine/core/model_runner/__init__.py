@@ -1,0 +1,1 @@
+"""Tensors of one step: batch building, the forward pass, sampling."""

@@ -1,0 +1,97 @@
+"""Runs the model on a step's sequences: owns the KV memory and builds every tensor."""
+
+from collections.abc import Sequence as SequenceOf
+
+import torch
+
+from tenora_engine.core.adapters.active_set import ActiveSet
+from tenora_engine.core.model_runner.forward_batch import (
+    BatchRow,
+    build_forward_batch,
+    rows_of_step,
+)
+from tenora_engine.core.model_runner.sampler import Sampler
+from tenora_engine.core.models.config import ModelConfig
+from tenora_engine.core.models.transformer import LayerKV, Transformer
+from tenora_engine.core.scheduler.scheduler import ScheduledSequence
+
+
+def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
+    """Memory of one block over all layers, keys and values together."""
+    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
+    return per_token * block_size * dtype.itemsize
+
+
+class ModelRunner:
+    """The forward pass of a step. Holds the KV pool `[num_kv_heads, blocks, size, head_dim]`."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        sampler: Sampler,
+        active_set: ActiveSet,
+        *,
+        num_blocks: int,
+        block_size: int,
+        kv_dtype: torch.dtype,
+    ) -> None:
+        config = model.config
+        shape = (config.num_kv_heads, num_blocks, block_size, config.head_dim)
+        self._model = model
+        self._sampler = sampler
+        self._active_set = active_set
+        self._block_size = block_size
+        self._kv = [
+            LayerKV(torch.zeros(shape, dtype=kv_dtype), torch.zeros(shape, dtype=kv_dtype))
+            for _ in range(config.num_layers)
+        ]
+
+    @torch.inference_mode()
+    def run(self, scheduled: SequenceOf[ScheduledSequence]) -> list[int | None]:
+        """Compute the step; one sampled token per sequence that samples, in order.
+
+        None stands for a sequence whose logits are not finite. Mutates the KV pool.
+        """
+        sampling = [item.sequence for item in scheduled if item.samples]
+        digests = {
+            item.sequence.request.adapter_digest
+            for item in scheduled
+            if item.sequence.request.adapter_digest is not None
+        }
+        stacked = self._active_set.covering(digests)
+        rows = rows_of_step(scheduled, stacked.index if stacked else {})
+        batch = build_forward_batch(
+            rows,
+            block_size=self._block_size,
+            num_adapters=len(stacked.index) if stacked else 0,
+        )
+        logits = self._model.forward(batch, self._kv, stacked.layers if stacked else None)
+        return self._sampler.choose(logits, sampling) if sampling else []
+
+    @torch.inference_mode()
+    def all_logits(
+        self, token_ids: SequenceOf[int], block_table: list[int], digest: str | None
+    ) -> torch.Tensor:
+        """Logits `[len(token_ids), vocab_size]` of one prompt, computed in the given blocks."""
+        stacked = self._active_set.covering([digest] if digest else [])
+        row = BatchRow(
+            token_ids=token_ids,
+            start=0,
+            block_table=block_table,
+            adapter_index=stacked.index[digest] if stacked and digest else -1,
+            num_logits=len(token_ids),
+        )
+        batch = build_forward_batch(
+            [row],
+            block_size=self._block_size,
+            num_adapters=len(stacked.index) if stacked else 0,
+        )
+        return self._model.forward(batch, self._kv, stacked.layers if stacked else None)
+
+    @torch.inference_mode()
+    def zero_blocks(self, blocks: SequenceOf[int]) -> None:
+        """Overwrite the keys and values of `blocks` with zeros."""
+        index = torch.tensor(list(blocks), dtype=torch.int64)
+        for layer in self._kv:
+            layer.keys[:, index] = 0
+            layer.values[:, index] = 0

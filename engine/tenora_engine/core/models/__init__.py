@@ -1,0 +1,1 @@
+"""Decoder-only transformers driven by a Hugging Face config, and their weights."""

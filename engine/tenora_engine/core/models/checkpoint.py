@@ -1,0 +1,77 @@
+"""Reading tensors of a Hugging Face safetensors checkpoint, one at a time."""
+
+import hashlib
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from safetensors import safe_open
+
+from tenora_engine.core.models.errors import UnsupportedModelError
+
+
+class Checkpoint:
+    """Tensors by name over one or several safetensors files. Use as a context manager."""
+
+    def __init__(self, model_dir: Path, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._files = {path: safe_open(path, framework="pt") for path in _weight_files(model_dir)}
+        self._file_of = {name: f for f in self._files.values() for name in f.keys()}  # noqa: SIM118 - not a dict
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._files.clear()
+        self._file_of.clear()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file_of
+
+    def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """One tensor in the serving dtype.
+
+        Raises:
+            UnsupportedModelError: it is missing or has another shape.
+        """
+        handle: Any = self._file_of.get(name)
+        if handle is None:
+            raise UnsupportedModelError(f"the checkpoint has no tensor {name}")
+        tensor: torch.Tensor = handle.get_tensor(name)
+        if tuple(tensor.shape) != shape:
+            raise UnsupportedModelError(
+                f"tensor {name} has shape {tuple(tensor.shape)}, the config asks for {shape}"
+            )
+        return tensor.to(self._dtype)
+
+
+def _weight_files(model_dir: Path) -> list[Path]:
+    index = model_dir / "model.safetensors.index.json"
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        return [model_dir / Path(name).name for name in names]
+    single = model_dir / "model.safetensors"
+    if single.is_file():
+        return [single]
+    raise UnsupportedModelError(
+        f"{model_dir} has no model.safetensors; pickled checkpoints are never loaded"
+    )
+
+
+def model_digest(model_dir: Path) -> str:
+    """SHA-256 (hex) over the config and every weight file, each framed by name and length."""
+    digest = hashlib.sha256()
+    for path in [model_dir / "config.json", *_weight_files(model_dir)]:
+        size = path.stat().st_size
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 22):
+                digest.update(chunk)
+    return digest.hexdigest()

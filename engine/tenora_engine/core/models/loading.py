@@ -1,0 +1,103 @@
+"""A Hugging Face folder becomes a `Transformer`: names, fusion and packing in one place."""
+
+from pathlib import Path
+
+import torch
+
+from tenora_engine.core.models.checkpoint import Checkpoint
+from tenora_engine.core.models.config import ModelConfig
+from tenora_engine.core.models.transformer import DecoderLayer, Transformer
+from tenora_kernels.linear import PackedLinear
+from tenora_kernels.rope import build_rope_table
+
+
+def load_transformer(
+    model_dir: Path, config: ModelConfig, dtype: torch.dtype, context_length: int
+) -> Transformer:
+    """Load and pack all weights; each is read once.
+
+    Raises:
+        UnsupportedModelError: a tensor is missing or has the wrong shape.
+    """
+    hidden, vocab = config.hidden_size, config.vocab_size
+    with Checkpoint(model_dir, dtype) as weights:
+        embedding = weights.read("model.embed_tokens.weight", (vocab, hidden))
+        head = (
+            embedding
+            if config.tie_word_embeddings
+            else weights.read("lm_head.weight", (vocab, hidden))
+        )
+        return Transformer(
+            config,
+            embedding=embedding,
+            layers=[_load_layer(weights, config, i) for i in range(config.num_layers)],
+            final_norm=weights.read("model.norm.weight", (hidden,)),
+            lm_head=PackedLinear(head, None),
+            rope=build_rope_table(
+                config.head_dim, context_length, config.rope_theta, config.rope_scaling
+            ),
+        )
+
+
+def _load_layer(weights: Checkpoint, config: ModelConfig, index: int) -> DecoderLayer:
+    prefix = f"model.layers.{index}"
+    hidden, inner = config.hidden_size, config.intermediate_size
+    q_size = config.qkv_sizes[0]
+    norm_shape = (config.head_dim,)
+    return DecoderLayer(
+        input_norm=weights.read(f"{prefix}.input_layernorm.weight", (hidden,)),
+        post_attention_norm=weights.read(f"{prefix}.post_attention_layernorm.weight", (hidden,)),
+        qkv=_load_qkv(weights, config, f"{prefix}.self_attn"),
+        o=_load_linear(weights, f"{prefix}.self_attn.o_proj", (hidden, q_size), config.o_bias),
+        gate_up=_load_gate_up(weights, config, f"{prefix}.mlp"),
+        down=_load_linear(weights, f"{prefix}.mlp.down_proj", (hidden, inner), config.mlp_bias),
+        q_norm=weights.read(f"{prefix}.self_attn.q_norm.weight", norm_shape)
+        if config.qk_norm
+        else None,
+        k_norm=weights.read(f"{prefix}.self_attn.k_norm.weight", norm_shape)
+        if config.qk_norm
+        else None,
+    )
+
+
+def _load_linear(
+    weights: Checkpoint, name: str, shape: tuple[int, int], has_bias: bool
+) -> PackedLinear:
+    bias = weights.read(f"{name}.bias", shape[:1]) if has_bias else None
+    return PackedLinear(weights.read(f"{name}.weight", shape), bias)
+
+
+def _load_qkv(weights: Checkpoint, config: ModelConfig, prefix: str) -> PackedLinear:
+    hidden, sizes = config.hidden_size, config.qkv_sizes
+    if f"{prefix}.qkv_proj.weight" in weights:
+        return _load_linear(weights, f"{prefix}.qkv_proj", (sum(sizes), hidden), config.qkv_bias)
+    names = [f"{prefix}.{letter}_proj" for letter in "qkv"]
+    return _load_fused(weights, names, sizes, hidden, config.qkv_bias)
+
+
+def _load_gate_up(weights: Checkpoint, config: ModelConfig, prefix: str) -> PackedLinear:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    if f"{prefix}.gate_up_proj.weight" in weights:
+        return _load_linear(weights, f"{prefix}.gate_up_proj", (2 * inner, hidden), config.mlp_bias)
+    names = [f"{prefix}.gate_proj", f"{prefix}.up_proj"]
+    return _load_fused(weights, names, (inner, inner), hidden, config.mlp_bias)
+
+
+def _load_fused(
+    weights: Checkpoint,
+    names: list[str],
+    sizes: tuple[int, ...],
+    in_features: int,
+    has_bias: bool,
+) -> PackedLinear:
+    """Several products of one input as one: their rows one after the other."""
+    rows = [
+        weights.read(f"{name}.weight", (size, in_features))
+        for name, size in zip(names, sizes, strict=True)
+    ]
+    bias = None
+    if has_bias:
+        bias = torch.cat(
+            [weights.read(f"{name}.bias", (size,)) for name, size in zip(names, sizes, strict=True)]
+        )
+    return PackedLinear(torch.cat(rows), bias)

@@ -1,0 +1,162 @@
+"""The decoder-only transformer: one class for every supported family.
+
+Each forward pass is over the flat tokens of one step, `[T]`, whatever mixture of prefill chunks
+and decodes they come from. Products that share an input are one product (q/k/v, gate/up).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from tenora_engine.core.model_runner.forward_batch import ForwardBatch
+from tenora_engine.core.models.config import ModelConfig
+from tenora_kernels.activation import silu_mul
+from tenora_kernels.attention import paged_attention, write_kv
+from tenora_kernels.linear import PackedLinear
+from tenora_kernels.lora import LoraPlan, LoraStack, lora_add_
+from tenora_kernels.norm import rms_norm
+from tenora_kernels.rope import apply_rope
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLora:
+    """The active adapters of one layer, stacked per fused product; None where none applies."""
+
+    qkv: LoraStack | None
+    o: LoraStack | None
+    gate_up: LoraStack | None
+    down: LoraStack | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKV:
+    """Keys and values of one layer: each `[num_kv_heads, num_blocks, block_size, head_dim]`."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLayer:
+    """Weights of one layer in the serving dtype."""
+
+    input_norm: torch.Tensor
+    post_attention_norm: torch.Tensor
+    qkv: PackedLinear
+    o: PackedLinear
+    gate_up: PackedLinear
+    down: PackedLinear
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
+
+
+def adapted(
+    linear: PackedLinear, x: torch.Tensor, stack: LoraStack | None, plan: LoraPlan | None
+) -> torch.Tensor:
+    """`linear(x)` plus each token's own low-rank product; no LoRA work without a stack."""
+    y = linear(x)
+    if stack is not None and plan is not None:
+        lora_add_(y, x, stack, plan)
+    return y
+
+
+class Transformer:
+    """A loaded model. Holds weights and no per-request state."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        embedding: torch.Tensor,
+        layers: Sequence[DecoderLayer],
+        final_norm: torch.Tensor,
+        lm_head: PackedLinear,
+        rope: tuple[torch.Tensor, torch.Tensor],
+    ) -> None:
+        self.config = config
+        self._embedding = embedding
+        self._layers = layers
+        self._final_norm = final_norm
+        self._lm_head = lm_head
+        self._cos, self._sin = rope
+
+    def forward(
+        self,
+        batch: ForwardBatch,
+        kv: Sequence[LayerKV],
+        lora: Sequence[LayerLora] | None,
+    ) -> torch.Tensor:
+        """Logits `[N, vocab_size]` in float32 for the `N` rows of `batch.logit_rows`.
+
+        Mutates `kv` at the slots of the batch.
+        """
+        config = self.config
+        hidden = functional.embedding(batch.token_ids, self._embedding)  # [T, H]
+        if config.embedding_multiplier != 1.0:
+            hidden = hidden * config.embedding_multiplier
+        cos, sin = self._cos[batch.positions], self._sin[batch.positions]  # [T, head_dim]
+        last = len(self._layers) - 1
+        for index, layer in enumerate(self._layers):
+            stacks = lora[index] if lora is not None else None
+            hidden = self._attend(layer, hidden, (cos, sin), batch=batch, kv=kv[index], lora=stacks)
+            if index == last:
+                hidden = hidden[batch.logit_rows]
+            hidden = self._feed_forward(layer, hidden, batch, stacks, pruned=index == last)
+        hidden = rms_norm(hidden, self._final_norm, config.rms_norm_eps)
+        logits = self._lm_head(hidden).float()
+        return logits / config.logits_divisor if config.logits_divisor != 1.0 else logits
+
+    def _attend(
+        self,
+        layer: DecoderLayer,
+        hidden: torch.Tensor,
+        rope: tuple[torch.Tensor, torch.Tensor],
+        *,
+        batch: ForwardBatch,
+        kv: LayerKV,
+        lora: LayerLora | None,
+    ) -> torch.Tensor:
+        config = self.config
+        normed = rms_norm(hidden, layer.input_norm, config.rms_norm_eps)
+        qkv = adapted(layer.qkv, normed, lora.qkv if lora else None, batch.lora_plan)
+        q, k, v = qkv.split(config.qkv_sizes, dim=1)
+        q = q.unflatten(1, (config.num_q_heads, config.head_dim))
+        k = k.unflatten(1, (config.num_kv_heads, config.head_dim))
+        v = v.unflatten(1, (config.num_kv_heads, config.head_dim))
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q = rms_norm(q, layer.q_norm, config.rms_norm_eps)
+            k = rms_norm(k, layer.k_norm, config.rms_norm_eps)
+        q, k = apply_rope(q, k, *rope)
+        write_kv(k, v, kv.keys, kv.values, batch.slot_mapping)
+        attended = paged_attention(
+            q,
+            kv.keys,
+            kv.values,
+            batch.attention,
+            scale=config.attention_scale,
+            sliding_window=config.sliding_window,
+        ).flatten(1)  # [T, num_q_heads * head_dim]
+        out = adapted(layer.o, attended, lora.o if lora else None, batch.lora_plan)
+        return self._residual(hidden, out)
+
+    def _feed_forward(
+        self,
+        layer: DecoderLayer,
+        hidden: torch.Tensor,
+        batch: ForwardBatch,
+        lora: LayerLora | None,
+        *,
+        pruned: bool,
+    ) -> torch.Tensor:
+        plan = batch.logit_lora_plan if pruned else batch.lora_plan
+        normed = rms_norm(hidden, layer.post_attention_norm, self.config.rms_norm_eps)
+        gate_up = adapted(layer.gate_up, normed, lora.gate_up if lora else None, plan)
+        out = adapted(layer.down, silu_mul(gate_up), lora.down if lora else None, plan)
+        return self._residual(hidden, out)
+
+    def _residual(self, hidden: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        if self.config.residual_multiplier != 1.0:
+            out = out * self.config.residual_multiplier
+        return out.add_(hidden)
