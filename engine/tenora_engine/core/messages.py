@@ -22,7 +22,7 @@ class CoreMessage(msgspec.Struct, frozen=True, kw_only=True):
 # Front to core
 
 
-class AddSequence(CoreMessage, tag="add"):
+class AddSequence(CoreMessage, frozen=True, tag="add"):
     """Queue one sequence. `cache_root` is the 32-byte parent hash of its first KV block."""
 
     request_id: str
@@ -39,13 +39,13 @@ class AddSequence(CoreMessage, tag="add"):
     priority: int
 
 
-class AbortSequence(CoreMessage, tag="abort"):
+class AbortSequence(CoreMessage, frozen=True, tag="abort"):
     """Stop a sequence and free what it holds; unknown ids are ignored."""
 
     request_id: str
 
 
-class ProbeAdapter(CoreMessage, tag="probe"):
+class ProbeAdapter(CoreMessage, frozen=True, tag="probe"):
     """Compare an adapter with the base on the given prompts; answered by `Reply`."""
 
     call_id: int
@@ -53,20 +53,20 @@ class ProbeAdapter(CoreMessage, tag="probe"):
     prompts: tuple[tuple[int, ...], ...]
 
 
-class PurgeRoots(CoreMessage, tag="purge"):
+class PurgeRoots(CoreMessage, frozen=True, tag="purge"):
     """Zero and forget all cached blocks that descend from these roots; answered by `Reply`."""
 
     call_id: int
     cache_roots: tuple[bytes, ...]
 
 
-class QueryAdapters(CoreMessage, tag="adapters"):
+class QueryAdapters(CoreMessage, frozen=True, tag="adapters"):
     """Ask for the state of every adapter known to the core; answered by `Reply`."""
 
     call_id: int
 
 
-class Shutdown(CoreMessage, tag="shutdown"):
+class Shutdown(CoreMessage, frozen=True, tag="shutdown"):
     """End the step loop after the current step."""
 
 
@@ -76,7 +76,7 @@ ToCore = AddSequence | AbortSequence | ProbeAdapter | PurgeRoots | QueryAdapters
 # Core to front
 
 
-class CoreReady(CoreMessage, tag="ready"):
+class CoreReady(CoreMessage, frozen=True, tag="ready"):
     """The model is loaded and the loop runs."""
 
     vocab_size: int
@@ -90,7 +90,7 @@ class CoreReady(CoreMessage, tag="ready"):
     kv_dtype: str
 
 
-class CoreFailed(CoreMessage, tag="failed"):
+class CoreFailed(CoreMessage, frozen=True, tag="failed"):
     """The core could not start; it exits after this."""
 
     error: ErrorPayload
@@ -127,14 +127,14 @@ class CoreStats(msgspec.Struct, frozen=True, kw_only=True):
     num_running_adapters: int
 
 
-class StepOutput(CoreMessage, tag="step"):
+class StepOutput(CoreMessage, frozen=True, tag="step"):
     """All outputs of one step."""
 
     sequences: tuple[SequenceOutput, ...]
     stats: CoreStats
 
 
-class Reply(CoreMessage, tag="reply"):
+class Reply(CoreMessage, frozen=True, tag="reply"):
     """Answer to a call; exactly one of the payload fields is set."""
 
     call_id: int

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from tenora_engine.adapter_files.canonical import CanonicalModule, read_canonical
 from tenora_engine.core.models.config import ModelConfig
@@ -32,12 +34,12 @@ class AdapterWeights:
 def load_adapter(
     path: Path, digest: str, config: ModelConfig, dtype: torch.dtype
 ) -> AdapterWeights:
-    """Read a canonical file into tensors of the serving dtype.
+    """Read a canonical file, whose digest was verified, into tensors of the serving dtype.
 
     Raises:
         AdapterUnavailableError: the file is damaged.
     """
-    modules = read_canonical(path, digest).modules
+    modules = read_canonical(path).modules
     layers = tuple(
         {
             product: _fused_module(modules, f"layers.{index}", targets, dtype)
@@ -76,3 +78,10 @@ def _slice(module: CanonicalModule, dtype: torch.dtype) -> LoraSlice:
         lora_b=_tensor(module.lora_b, module.lora_b_dtype, dtype),
         scaling=module.scaling,
     )
+
+
+def _tensor(array: NDArray[Any], stored: str, dtype: torch.dtype) -> torch.Tensor:
+    tensor = torch.from_numpy(array)
+    if stored == "BF16":
+        tensor = tensor.view(torch.bfloat16)
+    return tensor.to(dtype, copy=True)  # the file's pages are not kept

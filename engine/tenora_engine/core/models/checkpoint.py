@@ -18,7 +18,8 @@ class Checkpoint:
     def __init__(self, model_dir: Path, dtype: torch.dtype) -> None:
         self._dtype = dtype
         self._files = {path: safe_open(path, framework="pt") for path in _weight_files(model_dir)}
-        self._file_of = {name: f for f in self._files.values() for name in f.keys()}  # noqa: SIM118 - not a dict
+        handles: list[Any] = list(self._files.values())
+        self._file_of = {name: f for f in handles for name in f.keys()}  # noqa: SIM118 - no dict
 
     def __enter__(self) -> Self:
         return self

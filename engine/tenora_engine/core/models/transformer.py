@@ -121,10 +121,10 @@ class Transformer:
         config = self.config
         normed = rms_norm(hidden, layer.input_norm, config.rms_norm_eps)
         qkv = adapted(layer.qkv, normed, lora.qkv if lora else None, batch.lora_plan)
-        q, k, v = qkv.split(config.qkv_sizes, dim=1)
-        q = q.unflatten(1, (config.num_q_heads, config.head_dim))
-        k = k.unflatten(1, (config.num_kv_heads, config.head_dim))
-        v = v.unflatten(1, (config.num_kv_heads, config.head_dim))
+        q, k, v = torch.split(qkv, list(config.qkv_sizes), dim=1)
+        q = q.view(len(q), config.num_q_heads, config.head_dim)
+        k = k.view(len(k), config.num_kv_heads, config.head_dim)
+        v = v.view(len(v), config.num_kv_heads, config.head_dim)
         if layer.q_norm is not None and layer.k_norm is not None:
             q = rms_norm(q, layer.q_norm, config.rms_norm_eps)
             k = rms_norm(k, layer.k_norm, config.rms_norm_eps)
