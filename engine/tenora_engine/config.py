@@ -1,5 +1,6 @@
 """Settings of one engine replica. Only `__main__.py` reads arguments and the environment."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -42,11 +43,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Torch threads of the core; None takes the cores that this process may use."""
 
     @property
-    def core_url(self) -> str:
-        """ZeroMQ address between front and core."""
-        return f"ipc://{self.run_dir / 'core.sock'}"
-
-    @property
     def journal_path(self) -> Path:
         """The usage journal of this replica."""
         return self.state_dir / "usage.sqlite3"
@@ -55,3 +51,36 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     def adapter_cache_dir(self) -> Path:
         """Local copies of canonical adapter files, by digest."""
         return self.state_dir / "adapters"
+
+
+def encode_config(config: EngineConfig) -> bytes:
+    """The settings as JSON, for a child process."""
+    return msgspec.json.encode(config, enc_hook=str)
+
+
+def decode_config(data: bytes) -> EngineConfig:
+    """Settings from `encode_config`.
+
+    Raises:
+        msgspec.ValidationError: a field is missing or has the wrong type.
+    """
+    return msgspec.json.decode(data, type=EngineConfig, dec_hook=_to_path)
+
+
+def read_config(settings: Mapping[str, object]) -> EngineConfig:
+    """Settings by field name, with numbers and booleans also as text.
+
+    Raises:
+        msgspec.ValidationError: a field is missing or has the wrong type.
+        ValueError: there is no such field.
+    """
+    unknown = settings.keys() - {field.name for field in msgspec.structs.fields(EngineConfig)}
+    if unknown:
+        raise ValueError(f"There is no setting {', '.join(sorted(unknown))}.")
+    return msgspec.convert(settings, EngineConfig, strict=False, dec_hook=_to_path)
+
+
+def _to_path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise TypeError(f"{kind.__name__} cannot be read from {type(value).__name__}")

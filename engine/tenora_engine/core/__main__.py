@@ -9,9 +9,7 @@ import os
 import signal
 import sys
 
-import msgspec
-
-from tenora_engine.config import EngineConfig
+from tenora_engine.config import decode_config
 
 PR_SET_PDEATHSIG = 1
 
@@ -28,7 +26,7 @@ def main() -> int:
     die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the front's to act on
     core_url = sys.argv[1]
-    config = msgspec.json.decode(sys.stdin.buffer.read(), type=EngineConfig)
+    config = decode_config(sys.stdin.buffer.read())
     from tenora_engine.core.loop import run_core
 
     return run_core(config, core_url)

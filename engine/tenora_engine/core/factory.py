@@ -1,6 +1,5 @@
 """Builds a `Core` from its configuration: the only place that names all parts of it."""
 
-import json
 import os
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from tenora_engine.core.model_runner.sampler import Sampler
 from tenora_engine.core.models.config import ModelConfig, read_model_config
 from tenora_engine.core.models.loading import load_transformer
 from tenora_engine.core.scheduler.scheduler import Scheduler, SchedulerLimits
+from tenora_engine.text.tokenizer import Tokenizer
 
 DTYPES = {
     "float32": torch.float32,
@@ -53,7 +53,7 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
     residency = _build_residency(config, model_config, dtype)
     runner = ModelRunner(
         model,
-        Sampler(ids_without_token(config.model_dir, model_config.vocab_size)),
+        Sampler(_ids_without_token(config.model_dir, model_config.vocab_size)),
         ActiveSet(model_config, dtype, residency.weights),
         num_blocks=num_blocks,
         block_size=config.block_size,
@@ -93,20 +93,11 @@ def _num_blocks(config: EngineConfig, model_config: ModelConfig, dtype: torch.dt
     return max(1, config.kv_cache_bytes // kv_block_bytes(model_config, config.block_size, dtype))
 
 
-def ids_without_token(model_dir: Path, vocab_size: int) -> list[int]:
+def _ids_without_token(model_dir: Path, vocab_size: int) -> list[int]:
     """Rows of the output head that the tokenizer has no token for (padded embeddings)."""
-    path = model_dir / "tokenizer.json"
-    if not path.is_file():
+    if not (model_dir / "tokenizer.json").is_file():
         return []
-    fields = json.loads(path.read_text())
-    vocab = fields["model"]["vocab"]
-    known = (
-        set(vocab.values())
-        if isinstance(vocab, dict)
-        else set(range(len(vocab)))  # Unigram: a list of (piece, score)
-    )
-    known |= {token["id"] for token in fields.get("added_tokens") or ()}
-    return sorted(set(range(vocab_size)) - known)
+    return sorted(Tokenizer(model_dir).unassigned_ids(vocab_size))
 
 
 def _ready(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -13,17 +14,19 @@ def main() -> int:
     """Converts into the folder named on the command line; returns the process's exit status."""
     parser = argparse.ArgumentParser(prog="python -m tenora_engine.demo", description=__doc__)
     parser.add_argument("target", type=Path, help="folder to create")
+    # Read when tqdm is first imported: the libraries' bars would overwrite our own lines.
+    os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         folder = convert_demo_model(parser.parse_args().target, progress=_print_progress)
     except DemoModelError as error:
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         return 1
-    print(folder)
+    sys.stdout.write(f"{folder}\n")
     return 0
 
 
 def _print_progress(stage: str, fraction: float) -> None:
-    print(f"{fraction:4.0%} {stage}", file=sys.stderr)
+    sys.stderr.write(f"{fraction:4.0%} {stage}\n")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -95,10 +94,9 @@ def _convert(target: Path, report: Progress) -> None:
     shutil.rmtree(partial, ignore_errors=True)  # left behind by a process that was killed
     partial.mkdir()
     try:
-        with _quiet_transformers():
-            _write_tokenizer(gguf, partial, report)
-            _write_model(gguf, partial, report)
-        _flush_to_disk(partial)
+        _write_tokenizer(gguf, partial, report)
+        _write_model(gguf, partial, report)
+        _settle(partial)
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -145,30 +143,18 @@ def _write_model(gguf: Path, folder: Path, report: Progress) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(
         gguf.parent, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True)
     )
-    del model.config.quantization_config
+    for left_over in ("quantization_config", "_model_name_or_path"):  # true of the GGUF file only
+        vars(model.config).pop(left_over, None)
     # GGUF keeps this number in fp32: 9.999999747378752e-06 was 1e-05.
     model.config.rms_norm_eps = float(f"{model.config.rms_norm_eps:.6g}")
     report("writing the folder", 0.8)
     model.to(torch.bfloat16).save_pretrained(folder)
 
 
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Hides transformers' progress bars: the caller has its own."""
-    from transformers.utils import logging
-
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()
-
-
-def _flush_to_disk(folder: Path) -> None:
-    """Makes the files durable before the rename that announces them."""
+def _settle(folder: Path) -> None:
+    """Makes the files readable for every account, and durable before the rename announces them."""
     for path in folder.iterdir():
+        path.chmod(0o644)  # safetensors writes for its owner alone
         with path.open("rb") as file:
             os.fsync(file.fileno())
 

@@ -23,7 +23,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 # Adapters
 
 
-class AdapterRef(Message):
+class AdapterRef(Message, frozen=True):
     """An adapter by content: `digest` is the SHA-256 (hex) of its canonical file.
 
     The canonical file holds the weights and every configuration field that changes the result,
@@ -33,7 +33,7 @@ class AdapterRef(Message):
     digest: str
 
 
-class AdapterProblem(Message):
+class AdapterProblem(Message, frozen=True):
     """One reason why an upload was refused: a stable `code`, where it is, and what to do."""
 
     code: str
@@ -41,7 +41,7 @@ class AdapterProblem(Message):
     field: str | None = None
 
 
-class AdapterReport(Message):
+class AdapterReport(Message, frozen=True):
     """What inspection found. Accepted exactly when `ref` is set; all problems come at once."""
 
     ref: AdapterRef | None
@@ -57,7 +57,7 @@ class AdapterReport(Message):
     """The distinct effective scales (alpha / r, or alpha / sqrt(r) for rsLoRA), ascending."""
 
 
-class InspectRequest(Message):
+class InspectRequest(Message, frozen=True):
     """Inspect the upload under `prefix` of the shared object store.
 
     `prefix` is made by the platform from ids of its own, never from a tenant's text. Expected
@@ -67,7 +67,7 @@ class InspectRequest(Message):
     prefix: str
 
 
-class ProbeReport(Message):
+class ProbeReport(Message, frozen=True):
     """The adapter beside its base on fixed probe prompts, after it was loaded to serve."""
 
     ref: AdapterRef
@@ -77,7 +77,7 @@ class ProbeReport(Message):
     """Share of probe positions whose greedy token differs from the base model's, 0 to 1."""
 
 
-class AdapterState(Message):
+class AdapterState(Message, frozen=True):
     """Where one adapter's weights are now, and whether running requests hold them."""
 
     digest: str
@@ -90,7 +90,7 @@ class AdapterState(Message):
 # Prompts
 
 
-class ChatMessage(Message):
+class ChatMessage(Message, frozen=True):
     """One turn. `content` is plain text; control-token text inside it stays text."""
 
     role: str
@@ -98,7 +98,7 @@ class ChatMessage(Message):
     name: str | None = None
 
 
-class PrepareRequest(Message):
+class PrepareRequest(Message, frozen=True):
     """Exactly one of `messages` (chat template), `text` or `token_ids` is set."""
 
     messages: tuple[ChatMessage, ...] | None = None
@@ -107,7 +107,7 @@ class PrepareRequest(Message):
     adapter: AdapterRef | None = None
 
 
-class PreparedPrompt(Message):
+class PreparedPrompt(Message, frozen=True):
     """Token ids as the model will read them, and the version of what made them."""
 
     token_ids: tuple[int, ...]
@@ -118,7 +118,7 @@ class PreparedPrompt(Message):
 # Generation
 
 
-class SamplingParams(Message):
+class SamplingParams(Message, frozen=True):
     """How tokens are chosen. `temperature` 0 is greedy; `seed` fixes (seed, position) draws."""
 
     temperature: float = 1.0
@@ -127,7 +127,7 @@ class SamplingParams(Message):
     stop: tuple[str, ...] = ()
 
 
-class GenerateRequest(Message):
+class GenerateRequest(Message, frozen=True):
     """One admitted request.
 
     `max_tokens` is the reserved output: the engine never samples beyond it. `cache_scope` is
@@ -150,7 +150,7 @@ class GenerateRequest(Message):
     attribution: bytes = b""
 
 
-class Delta(Message, tag="delta"):
+class Delta(Message, frozen=True, tag="delta"):
     """New text (whole characters only) and the ids of the tokens sampled since the last delta.
 
     A token whose text is still held back (part of a character, or of a possible stop string)
@@ -161,7 +161,7 @@ class Delta(Message, tag="delta"):
     token_ids: tuple[int, ...] = ()
 
 
-class Usage(Message):
+class Usage(Message, frozen=True):
     """Token counts of one request; the engine is their only source.
 
     `completion_tokens` counts every sampled token up to and including the one that ended the
@@ -177,7 +177,7 @@ class Usage(Message):
     adapter_digest: str | None = None
 
 
-class Timings(Message):
+class Timings(Message, frozen=True):
     """Durations seen by the engine, in milliseconds; 0 where the phase was not reached."""
 
     queue_ms: float = 0.0
@@ -188,7 +188,7 @@ class Timings(Message):
     total_ms: float = 0.0
 
 
-class ExecutionIdentity(Message):
+class ExecutionIdentity(Message, frozen=True):
     """Everything that decides what a request computes, apart from its prompt."""
 
     model_digest: str
@@ -212,7 +212,7 @@ class ExecutionIdentity(Message):
         return hashlib.sha256(b"tenora-execution-v1\0" + encoded).hexdigest()[:32]
 
 
-class Finished(Message, tag="finished"):
+class Finished(Message, frozen=True, tag="finished"):
     """The last event of a generation that ran to its end."""
 
     reason: FinishReason
@@ -227,7 +227,7 @@ GenerateEvent = Delta | Finished
 # Usage journal
 
 
-class UsageRecord(Message):
+class UsageRecord(Message, frozen=True):
     """One durable journal row: what a request used, however it ended.
 
     `(replica_id, seq)` orders records of one replica; `request_id` is unique for ever.
@@ -250,7 +250,7 @@ class UsageRecord(Message):
     estimated: bool = False
 
 
-class UsageBatch(Message):
+class UsageBatch(Message, frozen=True):
     """Records with ascending `seq`; empty when all were acknowledged."""
 
     replica_id: str
@@ -260,7 +260,7 @@ class UsageBatch(Message):
 # Engine
 
 
-class EngineInfo(Message):
+class EngineInfo(Message, frozen=True):
     """Facts that do not change while a replica runs."""
 
     replica_id: str
@@ -274,7 +274,7 @@ class EngineInfo(Message):
     weight_dtype: str
 
 
-class Health(Message):
+class Health(Message, frozen=True):
     """Whether a request would be served now, by progress rather than by an open socket."""
 
     serving: bool
@@ -292,7 +292,7 @@ class Health(Message):
     """Usage records not yet acknowledged by the worker."""
 
 
-class PurgeReceipt(Message):
+class PurgeReceipt(Message, frozen=True):
     """Proof that a scope's cached prefixes are gone and their memory was zeroed."""
 
     num_blocks_zeroed: int

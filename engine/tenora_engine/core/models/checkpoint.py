@@ -1,6 +1,5 @@
 """Reading tensors of a Hugging Face safetensors checkpoint, one at a time."""
 
-import hashlib
 import json
 from pathlib import Path
 from types import TracebackType
@@ -64,15 +63,3 @@ def _weight_files(model_dir: Path) -> list[Path]:
     raise UnsupportedModelError(
         f"{model_dir} has no model.safetensors; pickled checkpoints are never loaded"
     )
-
-
-def model_digest(model_dir: Path) -> str:
-    """SHA-256 (hex) over the config and every weight file, each framed by name and length."""
-    digest = hashlib.sha256()
-    for path in [model_dir / "config.json", *_weight_files(model_dir)]:
-        size = path.stat().st_size
-        digest.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
-            while chunk := file.read(1 << 22):
-                digest.update(chunk)
-    return digest.hexdigest()
