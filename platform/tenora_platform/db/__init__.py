@@ -1,0 +1,1 @@
+"""The database: declarative base, sessions that enforce tenancy, registry, migrations."""

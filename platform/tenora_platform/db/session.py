@@ -1,0 +1,114 @@
+"""Sessions: one context is one transaction, run as a role that row-level security binds.
+
+`tenant(scope)` sees one tenant's rows, whatever SQL is written; `system()` sees all and is for
+the worker, authentication and operators. Both commit when the block ends and roll back when it
+raises; nothing else in the platform commits.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
+
+from tenora_platform.auth.scope import TenantScope
+from tenora_platform.errors import ServiceUnavailable
+
+TENANT_ROLE: Final = "tenora_tenant"
+SYSTEM_ROLE: Final = "tenora_system"
+
+# Local settings end with the transaction, so a pooled connection never carries a tenant over.
+_ENTER = text(
+    "select set_config('role', :role, true), set_config('tenora.tenant_id', :tenant_id, true)"
+)
+# SQLSTATE classes that say "later": connection, rollback (deadlock), resources, intervention.
+_OUTAGE_CLASSES = ("08", "40", "53", "57")
+
+
+class Database:
+    """The pool of connections of one process. Close it at the end; share it between tasks."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 10,
+        max_overflow: int = 10,
+        pool_timeout_s: float = 5.0,
+        command_timeout_s: float = 30.0,
+    ) -> None:
+        self._engine: AsyncEngine = create_async_engine(
+            url,
+            pool_size=pool_size,
+            max_overflow=max_overflow,
+            pool_timeout=pool_timeout_s,
+            pool_pre_ping=True,
+            connect_args={
+                "timeout": 5.0,
+                "command_timeout": command_timeout_s,
+                "server_settings": {"application_name": "tenora", "timezone": "UTC"},
+            },
+        )
+        self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
+
+    @asynccontextmanager
+    async def tenant(self, scope: TenantScope) -> AsyncGenerator[AsyncSession, None]:
+        """One transaction in which only the rows of `scope` exist.
+
+        Raises ServiceUnavailable if the database cannot be reached.
+        """
+        async with self._transaction(TENANT_ROLE, str(scope.tenant_id)) as session:
+            yield session
+
+    @asynccontextmanager
+    async def system(self) -> AsyncGenerator[AsyncSession, None]:
+        """One transaction over all tenants. Never hand it to code that serves a tenant.
+
+        Raises ServiceUnavailable if the database cannot be reached.
+        """
+        async with self._transaction(SYSTEM_ROLE, "") as session:
+            yield session
+
+    async def ping(self) -> None:
+        """Return if the database answers. Raises ServiceUnavailable otherwise."""
+        async with self.system() as session:
+            await session.execute(text("select 1"))
+
+    async def close(self) -> None:
+        """Close all connections; idempotent."""
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def _transaction(self, role: str, tenant_id: str) -> AsyncGenerator[AsyncSession, None]:
+        try:
+            async with self._sessions() as session, session.begin():
+                await session.execute(_ENTER, {"role": role, "tenant_id": tenant_id})
+                yield session
+        except (DBAPIError, PoolTimeoutError, OSError) as error:
+            if _is_outage(error):
+                raise ServiceUnavailable("The database cannot be reached. Retry soon.") from error
+            raise
+
+
+def refuses_a_value(error: DBAPIError) -> bool:
+    """Whether the database refused what a row holds: a repetition will be refused as well."""
+    state = getattr(error.orig, "sqlstate", None) or ""
+    # The driver itself refuses what does not fit a column's type, with a kind of ValueError.
+    unencodable = error.orig is not None and isinstance(error.orig.__cause__, ValueError)
+    return unencodable or state.startswith(("22", "23"))
+
+
+def _is_outage(error: Exception) -> bool:
+    """Whether `error` means that the database is away, so that a retry may succeed."""
+    if not isinstance(error, DBAPIError):
+        return True
+    state = getattr(error.orig, "sqlstate", None) or ""
+    return error.connection_invalidated or state.startswith(_OUTAGE_CLASSES)

@@ -1,0 +1,1 @@
+"""Domain-free building blocks: clock, ids, money, periods, cursors. Imports no slice."""

@@ -1,0 +1,108 @@
+"""Sessions: one transaction each, as a role, and nothing carried over between them."""
+
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError, ProgrammingError
+
+from tenora_platform.auth.scope import mint
+from tenora_platform.db.session import SYSTEM_ROLE, TENANT_ROLE, Database
+from tenora_platform.errors import ServiceUnavailable
+from tenora_platform.kit.ids import new_id
+
+INSERT = text(
+    "insert into tenants (id, slug, name, time_zone, status, created_at) "
+    "values (:id, :slug, 'n', 'UTC', 'active', now())"
+)
+COUNT = text("select count(*) from tenants where id = :id")
+
+
+async def insert_then_fail(database: Database, tenant_id: UUID) -> None:
+    async with database.system() as session:
+        await session.execute(INSERT, {"id": tenant_id, "slug": tenant_id.hex})
+        raise LookupError
+
+
+async def lose_the_connection(database: Database) -> None:
+    async with database.system() as session:
+        pid = await session.scalar(text("select pg_backend_pid()"))
+        async with database._sessions() as admin:  # as the cluster's superuser
+            await admin.execute(text("select pg_terminate_backend(:pid)"), {"pid": pid})
+        await session.execute(text("select 1"))
+
+
+async def test_each_kind_of_session_runs_as_its_role(database: Database) -> None:
+    tenant_id = new_id()
+    async with database.tenant(mint(tenant_id)) as session:
+        row = (
+            await session.execute(text("select current_user, current_setting('tenora.tenant_id')"))
+        ).one()
+        assert tuple(row) == (TENANT_ROLE, str(tenant_id))
+    async with database.system() as session:
+        assert await session.scalar(text("select current_user")) == SYSTEM_ROLE
+
+
+async def test_a_pooled_connection_carries_nothing_into_the_next_session(
+    database_url: str,
+) -> None:
+    pool = Database(database_url, pool_size=1, max_overflow=0)
+    async with pool.tenant(mint(new_id())) as session:
+        first = await session.scalar(text("select pg_backend_pid()"))
+    async with pool._sessions() as bare:
+        row = (
+            await bare.execute(
+                text("select pg_backend_pid(), current_user, current_setting('tenora.tenant_id')")
+            )
+        ).one()
+    assert tuple(row) == (first, "postgres", "")
+    await pool.close()
+
+
+async def test_commits_at_the_end_and_rolls_back_on_an_error(database: Database) -> None:
+    kept, undone = new_id(), new_id()
+    async with database.system() as session:
+        await session.execute(INSERT, {"id": kept, "slug": kept.hex})
+    with pytest.raises(LookupError):
+        await insert_then_fail(database, undone)
+    async with database.system() as session:
+        assert await session.scalar(COUNT, {"id": kept}) == 1
+        assert await session.scalar(COUNT, {"id": undone}) == 0
+
+
+async def test_a_violated_constraint_stays_what_it_is(database: Database) -> None:
+    first = new_id()
+    async with database.system() as session:
+        await session.execute(INSERT, {"id": first, "slug": first.hex})
+    with pytest.raises(IntegrityError):
+        async with database.system() as session:
+            await session.execute(INSERT, {"id": new_id(), "slug": first.hex})
+
+
+async def test_a_fault_of_ours_is_not_an_outage(database: Database) -> None:
+    with pytest.raises(ProgrammingError):
+        async with database.system() as session:
+            await session.execute(text("select * from no_such_table"))
+
+
+async def test_an_unreachable_database_is_service_unavailable() -> None:
+    absent = Database("postgresql+asyncpg://postgres@/x?host=/nonexistent-socket-folder")
+    with pytest.raises(ServiceUnavailable):
+        await absent.ping()
+    await absent.close()
+
+
+async def test_a_connection_cut_by_the_server_is_service_unavailable(
+    database: Database,
+) -> None:
+    with pytest.raises(ServiceUnavailable):
+        await lose_the_connection(database)
+    await database.ping()
+
+
+async def test_a_full_pool_is_service_unavailable(database_url: str) -> None:
+    pool = Database(database_url, pool_size=1, max_overflow=0, pool_timeout_s=0.05)
+    async with pool.system():
+        with pytest.raises(ServiceUnavailable):
+            await pool.ping()
+    await pool.close()
