@@ -25,6 +25,9 @@ def main() -> int:
     """Run the core until the front asks for shutdown. Returns the exit status."""
     die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the front's to act on
+    # Threads that spin at a barrier starve the thread they wait for wherever cores are shared:
+    # a decode step took 4.4 times as long on two busy cores. Read when torch loads OpenMP.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     core_url = sys.argv[1]
     config = decode_config(sys.stdin.buffer.read())
     from tenora_engine.core.loop import run_core
