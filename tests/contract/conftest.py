@@ -1,11 +1,17 @@
-"""The engines that must keep the contract: fake, in-process front, and front over the wire.
+"""The engines that must keep the contract: fake, in-process front, front over the wire, real.
+
+The first three run a scripted core. The real engine is `python -m tenora_engine` with a tiny
+random model; it is started once, and every test gets a connection of its own.
 
 Another engine joins by one more entry in `ENGINES`; where its output cannot be scripted, tests
 that ask for `scripted` are skipped for it.
 """
 
+import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,9 +21,17 @@ from tenora_engine.front.server import FrontServer
 from tenora_engine.protocol.client import EngineClient
 from tenora_engine.protocol.fake import FakeEngine
 from tenora_engine.protocol.remote import RemoteEngine
+from tests.support.adapter_builder import mk
 from tests.support.front import front_config, running_front, short_folder, until_serving
 from tests.support.scripted_core import ScriptedCore
-from tests.support.tiny_tokenizer import byte_ids
+from tests.support.tiny_model import make_tiny_model
+from tests.support.tiny_tokenizer import (
+    END_OF_TEXT,
+    IM_END,
+    MODEL_VOCAB_SIZE,
+    byte_ids,
+    write_byte_level_folder,
+)
 
 
 @dataclass
@@ -90,13 +104,61 @@ def _scripted(engine: EngineClient, core: ScriptedCore) -> Harness:
     return Harness(engine, script, slow_down, lose_after)
 
 
+@asynccontextmanager
+async def real(url: str) -> AsyncIterator[Harness]:
+    client = RemoteEngine(url)
+    await until_serving(client, timeout_s=120)
+    yield Harness(client)
+    await client.close()
+    cleaner = RemoteEngine(url)
+    await until_serving(cleaner)
+    async with asyncio.timeout(10):
+        while (await cleaner.health()).num_running:  # noqa: ASYNC110 - it is told by nobody
+            await asyncio.sleep(0.02)
+    records = (await cleaner.pull_usage(limit=10_000)).records
+    await cleaner.acknowledge_usage(up_to_seq=max((r.seq for r in records), default=0))
+    await cleaner.close()
+
+
+@pytest.fixture(scope="session")
+def real_engine_url() -> Iterator[str]:
+    folder = short_folder()
+    write_byte_level_folder(folder / "model")
+    make_tiny_model(
+        folder / "model", vocab_size=MODEL_VOCAB_SIZE, bos_token_id=END_OF_TEXT, eos_token_id=IM_END
+    )
+    (folder / "objects" / "incoming").mkdir(parents=True)
+    mk().write(folder / "objects" / "incoming" / "1")
+    url = f"ipc://{folder / 'engine.sock'}"
+    process = subprocess.Popen(
+        [
+            sys.executable, "-P", "-m", "tenora_engine",
+            "--model-dir", folder / "model", "--base-model", "tiny", "--listen-url", url,
+            "--run-dir", folder / "run", "--state-dir", folder / "state",
+            "--object-store-url", f"file://{folder / 'objects'}",
+            "--kv-cache-bytes", str(16 << 20), "--num-threads", "1",
+        ],
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    yield url
+    process.terminate()
+    process.wait(20)
+    shutil.rmtree(folder)
+
+
 ENGINES: Sequence[Callable[[], AbstractAsyncContextManager[Harness]]] = (fake, front, remote)
 
 
-@pytest.fixture(params=ENGINES, ids=lambda make: str(make.__name__))
+@pytest.fixture(
+    params=[*ENGINES, pytest.param(None, id="real", marks=pytest.mark.xdist_group("real-engine"))]
+)
 async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
-    async with request.param() as made:
-        yield made
+    if request.param is None:
+        async with real(request.getfixturevalue("real_engine_url")) as made:
+            yield made
+    else:
+        async with request.param() as made:
+            yield made
 
 
 @pytest.fixture

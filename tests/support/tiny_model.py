@@ -63,11 +63,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make_tiny_model(
-    folder: Path, family: str = "llama", *, seed: int = 0, dtype: torch.dtype = torch.float32
+    folder: Path,
+    family: str = "llama",
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    **shapes: Any,
 ) -> Path:
     """Write a random model of `family` with activations of a realistic size; returns `folder`."""
     config_name, extra = FAMILIES[family]
-    config = getattr(transformers, config_name)(**SHAPES, **extra)
+    config = getattr(transformers, config_name)(**SHAPES | extra | shapes)
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config).to(dtype)
     with torch.no_grad():

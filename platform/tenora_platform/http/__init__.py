@@ -1,0 +1,1 @@
+"""What all endpoints share: strict bodies, policies, error rendering, clients that leave."""

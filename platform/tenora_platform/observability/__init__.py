@@ -1,0 +1,1 @@
+"""What an operator sees: JSON logs, request ids, metrics, health. Never text of a prompt."""
