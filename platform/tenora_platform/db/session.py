@@ -51,6 +51,7 @@ class Database:
             max_overflow=max_overflow,
             pool_timeout=pool_timeout_s,
             pool_pre_ping=True,
+            hide_parameters=True,  # a logged statement never shows values
             connect_args={
                 "timeout": 5.0,
                 "command_timeout": command_timeout_s,
