@@ -33,12 +33,10 @@ def record_of(installation: Installation, request_id: str, timeout_s: float) -> 
 
 
 def amount(row: dict[str, Any]) -> int:
-    fresh = row["prompt_tokens"] - row["cached_tokens"]
-    return (
-        PRICE_INPUT * fresh
-        + PRICE_CACHED * row["cached_tokens"]
-        + PRICE_OUTPUT * row["completion_tokens"]
-    )
+    fresh: int = row["prompt_tokens"] - row["cached_tokens"]
+    cached: int = row["cached_tokens"]
+    completion: int = row["completion_tokens"]
+    return PRICE_INPUT * fresh + PRICE_CACHED * cached + PRICE_OUTPUT * completion
 
 
 def is_idle(installation: Installation) -> bool:

@@ -49,7 +49,8 @@ async def test_requests_per_minute(installation: Installation) -> None:
     client = await tenant_with(installation, TenantLimit("requests_per_minute", 2))
     error = refusal(client, installation)
     assert error.code == "rate_limit_exceeded"
-    assert set(error.body or {}) >= {"message", "type", "param", "code"}
+    assert isinstance(error.body, dict)
+    assert set(error.body) >= {"message", "type", "param", "code"}
     headers = error.response.headers
     assert int(headers["retry-after"]) >= 1
     assert headers["x-ratelimit-limit-requests"] == "2"

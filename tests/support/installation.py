@@ -30,7 +30,7 @@ def free_port() -> int:
         return port
 
 
-def wait_until(probe: Callable[[], T], *, timeout_s: float, what: str) -> T:
+def wait_until(probe: Callable[[], T | None], *, timeout_s: float, what: str) -> T:
     """The first truthy value of `probe`, asked every 50 ms."""
     give_up_at = time.monotonic() + timeout_s
     while time.monotonic() < give_up_at:

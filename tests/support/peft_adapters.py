@@ -56,7 +56,8 @@ def peft_logits(model: Any, adapter: str | None, token_ids: list[int]) -> torch.
         else:
             model.set_adapter(adapter)
             logits = model(ids).logits
-    return logits[0].float()
+    last: torch.Tensor = logits[0].float()
+    return last
 
 
 def peft_greedy(model: Any, adapter: str | None, token_ids: list[int], count: int) -> list[int]:

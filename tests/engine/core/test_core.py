@@ -59,7 +59,7 @@ def test_an_answer_does_not_depend_on_its_neighbours(driver: CoreDriver) -> None
         add(f"r{n}", prompt(n, 3 + 7 * n), temperature=0.9 * (n % 2), seed=n, top_p=0.9)
         for n in range(12)
     ]
-    alone = {}
+    alone: dict[str, list[int]] = {}
     for request in requests:
         alone |= driver.run(request)
     driver.tokens.clear()
