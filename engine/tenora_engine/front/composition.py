@@ -10,6 +10,7 @@ from tenora_engine.config import EngineConfig
 from tenora_engine.front.core_process import CORE_COMMAND, CoreProcess
 from tenora_engine.front.server import FrontServer
 from tenora_engine.front.service import EngineFront
+from tenora_engine.protocol.errors import EngineUnavailableError
 
 log = structlog.get_logger(__name__)
 
@@ -18,7 +19,7 @@ async def serve(config: EngineConfig, core_command: Sequence[str] = CORE_COMMAND
     """Serve until SIGTERM or SIGINT. Running requests then end with a record each.
 
     Raises:
-        EngineUnavailableError: the journal cannot be opened.
+        EngineUnavailableError: the journal cannot be opened, or the core refuses the model.
         OSError, ValueError: the model folder cannot be served.
     """
     for folder in (config.run_dir, config.state_dir, config.adapter_cache_dir):
@@ -31,16 +32,26 @@ async def serve(config: EngineConfig, core_command: Sequence[str] = CORE_COMMAND
         loop.add_signal_handler(number, stopping.set)
     await server.start()
     try:
-        starting = asyncio.create_task(engine.start())
-        waiting = asyncio.create_task(stopping.wait())
-        await asyncio.wait([starting, waiting], return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            await starting
-            await waiting
-        waiting.cancel()
-        starting.cancel()
-        await asyncio.gather(starting, waiting, return_exceptions=True)
+        await _until_over(engine, stopping)
     finally:
         log.info("engine_stopping")
         await engine.close()
         await server.close()
+
+
+async def _until_over(engine: EngineFront, stopping: asyncio.Event) -> None:
+    """Start the engine; return when told to stop, raise when it can never serve."""
+    starting = asyncio.create_task(engine.start())
+    waiting = asyncio.create_task(stopping.wait())
+    refusing = asyncio.create_task(engine.until_refused())
+    try:
+        await asyncio.wait([starting, waiting, refusing], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            await asyncio.wait([waiting, refusing], return_when=asyncio.FIRST_COMPLETED)
+        if refusing.done():
+            raise EngineUnavailableError(refusing.result(), code="core_refused")
+    finally:
+        for task in (starting, waiting, refusing):
+            task.cancel()
+        await asyncio.gather(starting, waiting, refusing, return_exceptions=True)

@@ -20,6 +20,11 @@ class CoreCalls:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
 
+    @property
+    def are_waiting(self) -> bool:
+        """Whether the core has a question to work on."""
+        return bool(self._waiting)
+
     async def probe(self, digest: str, prompts: tuple[tuple[int, ...], ...]) -> ProbeReport:
         """Load an adapter and compare it with the base. Raises as `_ask`."""
         reply = await self._ask(

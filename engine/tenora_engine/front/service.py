@@ -104,6 +104,8 @@ class EngineFront:
         self._ready: CoreReady | None = None
         self._replica: Replica | None = None
         self._not_serving_because = "the engine is starting"
+        self._was_ready = False
+        self._refused = asyncio.Event()
         self._is_closing = False
         self._ticker: asyncio.Task[None] | None = None
         self._pool = ThreadPoolExecutor(PREPARE_THREADS, thread_name_prefix="prepare")
@@ -121,6 +123,14 @@ class EngineFront:
         self._ticker = asyncio.create_task(self._tick(), name="front-ticker")
         self._files = await asyncio.to_thread(load_model_files, self._config)
         self._assemble()
+
+    async def until_refused(self) -> str:
+        """Return, with the reason, if the core refuses its settings before it ever served.
+
+        Another start would end the same way; a core that did serve is started again instead.
+        """
+        await self._refused.wait()
+        return self._not_serving_because
 
     async def close(self) -> None:
         """End running requests with a record each, then core and journal. Idempotent."""
@@ -245,6 +255,8 @@ class EngineFront:
                 self._assemble()
             case CoreFailed():
                 self._not_serving_because = message.error.message
+                if not self._was_ready:
+                    self._refused.set()
 
     def _on_core_lost(self, reason: str) -> None:
         self._ready = self._replica = None
@@ -259,6 +271,7 @@ class EngineFront:
         if self._files is not None and self._ready is not None:
             self._progress.reset()
             self._replica = Replica(self._config, self._files, self._ready)
+            self._was_ready = True
             log.info("engine_ready", base_model=self._config.base_model)
 
     async def _tick(self) -> None:
@@ -279,7 +292,8 @@ class EngineFront:
         """Why a request would not be served now, if so."""
         if self._replica is None or self._is_closing:
             return EngineUnavailableError(_sentence(self._not_serving_because))
-        if self._progress.is_stalled(has_work=len(self._generations) > 0):
+        has_work = len(self._generations) > 0 or self._calls.are_waiting
+        if self._progress.is_stalled(has_work=has_work):
             return EngineUnavailableError("The engine's core makes no progress.")
         if not self._journal.is_writable:
             return EngineUnavailableError(

@@ -1,0 +1,9 @@
+"""Gated activations: silu_mul (Llama, Qwen, Mistral) and gelu_tanh_mul (Gemma)."""
+
+from tenora_kernels.activation import reference
+from tenora_kernels.dispatch import Op
+
+silu_mul = Op(reference.silu_mul)
+gelu_tanh_mul = Op(reference.gelu_tanh_mul)
+
+__all__ = ["gelu_tanh_mul", "silu_mul"]

@@ -1,0 +1,75 @@
+"""Which implementation of an op runs: chosen once per process, by device and setting.
+
+Every op has a `reference` twin, plain enough to be the specification, and fast twins of the
+same signature. This module knows names of backends and nothing about any op.
+"""
+
+from collections.abc import Callable
+from typing import Generic, Literal, ParamSpec, TypeVar, cast, get_args
+
+import torch
+
+from tenora_kernels.errors import BackendUnavailableError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Backend = Literal["reference", "cpu"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+
+_active: Backend = "cpu"
+_ops: list["Op[..., object]"] = []
+
+
+class Op(Generic[P, R]):
+    """A public op: calls the implementation of the active backend.
+
+    An op without an implementation for the active backend runs its reference.
+    """
+
+    def __init__(self, reference: Callable[P, R], cpu: Callable[P, R] | None = None) -> None:
+        self._by_backend: dict[Backend, Callable[P, R]] = {
+            "reference": reference,
+            "cpu": cpu or reference,
+        }
+        self._run = self._by_backend[_active]
+        self.__name__ = reference.__name__
+        self.__doc__ = (cpu or reference).__doc__
+        _ops.append(cast("Op[..., object]", self))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._run(*args, **kwargs)
+
+    def bind(self, backend: Backend) -> None:
+        """Make `backend` the one that later calls run."""
+        self._run = self._by_backend[backend]
+
+
+def choose_backend(device: torch.device | str = "cpu", setting: str = "auto") -> Backend:
+    """The backend that `setting` means on `device`.
+
+    `auto` takes the fastest that the device has; a named backend is taken as it is.
+
+    Raises:
+        BackendUnavailableError: an unknown name, or a device without a fast path.
+    """
+    if setting in BACKENDS:
+        return setting
+    if setting != "auto":
+        raise BackendUnavailableError(
+            f"kernel backend {setting!r} is unknown; choose one of auto, {', '.join(BACKENDS)}"
+        )
+    return "cpu" if torch.device(device).type == "cpu" else "reference"
+
+
+def use_backend(backend: Backend) -> None:
+    """Bind every op to `backend`. Call it once, before the first weights are packed."""
+    global _active  # noqa: PLW0603 - the choice is one per process by design
+    _active = backend
+    for op in _ops:
+        op.bind(backend)
+
+
+def active_backend() -> Backend:
+    """The backend that ops run on; part of a replica's execution identity."""
+    return _active

@@ -1,0 +1,5 @@
+"""Products with the base model's frozen weights."""
+
+from tenora_kernels.linear.packed import PackedLinear
+
+__all__ = ["PackedLinear"]

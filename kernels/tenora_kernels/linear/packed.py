@@ -1,0 +1,91 @@
+"""A frozen weight, stored in the layout its product runs fastest from.
+
+oneDNN's packed product adds its terms in the order of k for every row, whatever the number of
+rows, when the weight was packed for several rows. `kernels/README.md` has the measurements.
+"""
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from torch import Tensor
+
+from tenora_kernels import dispatch
+from tenora_kernels.errors import DtypeError, ShapeError
+from tenora_kernels.linear import reference
+
+# packing for one row picks a layout whose one-row product is a gemv with another order of sums
+PACKED_FOR_ROWS = 64
+# the unpacked product treats the last rows apart unless their number is a multiple of this
+ROW_MULTIPLE = 4
+
+
+class PackedLinear:
+    """y = x W^T + b for a weight that never changes.
+
+    A row's result does not depend on the number of rows or on the other rows, bit for bit.
+    Only one copy of the weight is kept: packed where that pays, as given elsewhere.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """Take `weight` [out, in] and `bias` [out], of one floating dtype.
+
+        Raises:
+            ShapeError, DtypeError: weight and bias do not fit together.
+        """
+        _check(weight, bias)
+        self.out_features, self.in_features = weight.shape
+        self.dtype = weight.dtype
+        self.bias = bias
+        self.is_packed = _packing_pays(weight)
+        self._is_reference = dispatch.active_backend() == "reference"
+        self._weight = _pack(weight) if self.is_packed else weight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x [T, in] times the weight: [T, out], a new tensor of x's dtype."""
+        if self.is_packed:
+            return _packed_product(x, self._weight, self.bias)
+        if self._is_reference:
+            return reference.linear(x, self._weight, self.bias)
+        return _padded_product(x, self._weight, self.bias)
+
+
+def _packed_product(x: Tensor, packed: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The product with a packed weight: rows are independent of each other, bit for bit."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")  # noqa: SLF001
+    return y
+
+
+def _pack(weight: Tensor) -> Tensor:
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(  # noqa: SLF001
+        weight.contiguous(), PACKED_FOR_ROWS
+    )
+    return packed
+
+
+def _padded_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    rows = x.shape[0]
+    missing = -rows % ROW_MULTIPLE
+    if missing == 0:
+        return F.linear(x, weight, bias)
+    return F.linear(F.pad(x, (0, 0, 0, missing)), weight, bias)[:rows]
+
+
+def _packing_pays(weight: Tensor) -> bool:
+    if dispatch.active_backend() != "cpu" or weight.device.type != "cpu" or weight.shape[0] < 2:
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return weight.dtype == torch.float32 and bool(has_onednn)
+
+
+def _check(weight: Tensor, bias: Tensor | None) -> None:
+    if weight.dim() != 2:
+        raise ShapeError(f"a linear weight is [out, in], got {tuple(weight.shape)}")
+    if not weight.is_floating_point():
+        raise DtypeError(f"a linear weight is floating point, got {weight.dtype}; dequantise it")
+    if bias is None:
+        return
+    if bias.shape != weight.shape[:1]:
+        raise ShapeError(f"bias is {tuple(bias.shape)}, the weight has {weight.shape[0]} rows")
+    if bias.dtype != weight.dtype:
+        raise DtypeError(f"bias is {bias.dtype} and weight {weight.dtype}; convert one of them")
