@@ -15,7 +15,7 @@ from redis import Redis
 from tenora_engine.protocol.messages import Health
 from tenora_engine.protocol.remote import RemoteEngine
 from tests.support.installation import REPOSITORY, Installation, wait_until
-from tests.support.peft_adapters import load_peft, peft_logits
+from tests.support.peft_adapters import load_peft, peft_generate
 
 with warnings.catch_warnings():
     # transformers warns about optional backends that are not installed.
@@ -51,15 +51,11 @@ def plan(base_model: str) -> list[tuple[str, str, str]]:
 
 
 def peft_answer(model: Any, tokenizer: Any, adapter: str | None, question: str) -> tuple[str, int]:
-    """Greedy text and number of sampled tokens, computed alone and without a cache."""
+    """Greedy text and number of sampled tokens, computed alone."""
     ids = tokenizer.apply_chat_template(
         [{"role": "user", "content": question}], add_generation_prompt=True, return_dict=False
     )
-    sampled: list[int] = []
-    while len(sampled) < MAX_TOKENS:
-        sampled.append(int(peft_logits(model, adapter, ids + sampled)[-1].argmax()))
-        if sampled[-1] == tokenizer.eos_token_id:
-            break
+    sampled = peft_generate(model, adapter, ids, MAX_TOKENS)
     return tokenizer.decode(sampled, skip_special_tokens=True), len(sampled)
 
 
@@ -145,9 +141,7 @@ async def check_books(
 
 async def ledger_amounts(installation: Installation, ids: set[str]) -> tuple[int, int]:
     """Number of ledger entries of the requests, and their sum."""
-    connection = await asyncpg.connect(
-        host=str(installation.data / "run" / "postgres"), user="postgres", database="tenora"
-    )
+    connection = await asyncpg.connect(installation.database_url.replace("+asyncpg", ""))
     try:
         row = await connection.fetchrow(
             "select count(*), sum(amount_nanousd)::bigint from ledger_entries"

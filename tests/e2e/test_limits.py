@@ -15,8 +15,7 @@ OPEN = (TenantLimit("requests_per_minute", 1000), TenantLimit("tokens_per_minute
 
 async def tenant_with(installation: Installation, *limits: TenantLimit) -> openai.OpenAI:
     """A fresh tenant with the given limits, as an SDK client that never retries."""
-    socket_dir = installation.data / "run" / "postgres"
-    database = Database(f"postgresql+asyncpg://postgres@/tenora?host={socket_dir}", pool_size=1)
+    database = Database(installation.database_url, pool_size=1)
     try:
         made = await provision_tenant(
             database, SystemClock(), slug=f"t-{uuid4().hex[:12]}", name="Limited", limits=limits

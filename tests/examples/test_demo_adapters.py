@@ -177,3 +177,9 @@ def test_rhyme_measure_tells_rhymes_from_other_endings(
     first: str, second: str, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _script("texts.couplet", monkeypatch).rhymes(first, second) is expected
+
+
+def test_every_taught_couplet_rhymes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rhymes = _script("texts.couplet", monkeypatch).rhymes
+    drawn = _script("data", monkeypatch).training_examples("couplet", 1000)
+    assert [each for each in drawn if not rhymes(*each.answer.split("\n"))] == []

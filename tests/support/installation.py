@@ -56,6 +56,11 @@ class Installation:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def database_url(self) -> str:
+        """The embedded PostgreSQL, for looking at the books and for making tenants."""
+        return f"postgresql+asyncpg://tenora@/tenora?host={self.data / 'run' / 'postgres'}"
+
+    @property
     def demo(self) -> dict[str, Any]:
         """The contents of demo.json."""
         found: dict[str, Any] = json.loads((self.data / "demo.json").read_text())

@@ -2,6 +2,7 @@
 
 import shutil
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,22 @@ def peft_greedy(model: Any, adapter: str | None, token_ids: list[int], count: in
     for _ in range(count):
         ids.append(int(peft_logits(model, adapter, ids)[-1].argmax()))
     return ids[len(token_ids) :]
+
+
+def peft_generate(model: Any, adapter: str | None, token_ids: list[int], count: int) -> list[int]:
+    """Greedy continuation of one request alone by peft's own `generate`, end token included."""
+    if adapter is not None:
+        model.set_adapter(adapter)
+    ids = torch.tensor([token_ids])
+    with torch.inference_mode(), model.disable_adapter() if adapter is None else nullcontext():
+        output = model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=count,
+            do_sample=False,
+        )
+    sampled: list[int] = output[0, len(token_ids) :].tolist()
+    return sampled
 
 
 async def install_adapter(config: EngineConfig, folder: Path) -> str:
