@@ -64,7 +64,8 @@ def upload_mixed_adapters(
             if name not in known:
                 files = adapter_files(config, rank, seed=index)
                 answer = client.post("/v1/adapters", data={"name": name}, files=files)
-                answer.raise_for_status()
+                if answer.status_code != httpx.codes.CREATED:
+                    raise SystemExit(f"the upload of {name} was refused: {answer.text}")
     return names
 
 

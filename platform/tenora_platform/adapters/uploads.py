@@ -140,7 +140,8 @@ class _Reading:
             raise InvalidInput("The name is not UTF-8.", param="name") from error
 
     def _open(self, segment: MultipartSegment) -> None:
-        part = segment.filename or segment.name or ""
+        # Clients name a file by its field, by its file name, or by both.
+        part = segment.name if segment.name in self._limits else segment.filename or ""
         if part not in self._limits or (part == "name") != (segment.filename is None):
             raise InvalidInput(
                 f"Send the files '{CONFIG_FILE}' and '{WEIGHTS_FILE}' and the field 'name', and "
