@@ -25,6 +25,13 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     assert left_over == []
 
 
+@pytest.fixture(autouse=True)
+def _closed_clients(installation: Installation) -> Iterator[None]:
+    """SDK clients of a test end with it."""
+    yield
+    installation.close_clients()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep all end-to-end tests on the worker that holds the installation."""
     for item in items:

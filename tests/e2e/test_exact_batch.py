@@ -3,6 +3,7 @@
 import asyncio
 import json
 import warnings
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -62,23 +63,27 @@ def peft_answer(model: Any, tokenizer: Any, adapter: str | None, question: str) 
 async def ask_all(
     installation: Installation, requests: list[tuple[str, str, str]]
 ) -> list[openai.types.chat.ChatCompletion]:
-    clients = {
-        name: openai.AsyncOpenAI(
-            base_url=f"{installation.base_url}/v1", api_key=installation.tenant(name)["api_key"]
-        )
-        for name in ("acme", "globex")
-    }
-    return await asyncio.gather(
-        *(
-            clients[tenant].chat.completions.create(
-                model=model,
-                messages=[{"role": "user", "content": question}],
-                temperature=0,
-                max_tokens=MAX_TOKENS,
+    async with AsyncExitStack() as opened:
+        clients = {
+            name: await opened.enter_async_context(
+                openai.AsyncOpenAI(
+                    base_url=f"{installation.base_url}/v1",
+                    api_key=installation.tenant(name)["api_key"],
+                )
             )
-            for tenant, model, question in requests
+            for name in ("acme", "globex")
+        }
+        return await asyncio.gather(
+            *(
+                clients[tenant].chat.completions.create(
+                    model=model,
+                    messages=[{"role": "user", "content": question}],
+                    temperature=0,
+                    max_tokens=MAX_TOKENS,
+                )
+                for tenant, model, question in requests
+            )
         )
-    )
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def test_another_tenants_adapter_looks_like_a_name_that_does_not_exist(
 ) -> None:
     client = installation.client("globex")
     bodies = []
-    for model in ("support", "support"):
+    for model in ("support", "nowhere"):  # the first is a tenant's, the second is nobody's
         with pytest.raises(openai.NotFoundError) as caught:
             ask(client, model, "Hello")
         assert caught.value.code == "model_not_found"

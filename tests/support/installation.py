@@ -54,6 +54,7 @@ class Installation:
             **environ,
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._clients: list[openai.OpenAI] = []
 
     @property
     def database_url(self) -> str:
@@ -130,9 +131,18 @@ class Installation:
 
     def client(self, name: str, **options: Any) -> openai.OpenAI:
         """The official SDK with the tenant's key."""
-        return openai.OpenAI(
-            base_url=f"{self.base_url}/v1", api_key=self.tenant(name)["api_key"], **options
-        )
+        return self.sdk(self.tenant(name)["api_key"], **options)
+
+    def sdk(self, api_key: str, **options: Any) -> openai.OpenAI:
+        """The official SDK with a key; closed by `close_clients`."""
+        client = openai.OpenAI(base_url=f"{self.base_url}/v1", api_key=api_key, **options)
+        self._clients.append(client)
+        return client
+
+    def close_clients(self) -> None:
+        """Close the connections of every client given out so far."""
+        while self._clients:
+            self._clients.pop().close()
 
     def get(self, path: str, api_key: str) -> dict[str, Any]:
         """GET as JSON; any other status than 200 fails the test."""
