@@ -6,9 +6,7 @@ environment read. Each role imports only what it needs, so that all start quickl
 
 import asyncio
 import os
-import signal
 import sys
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -76,14 +74,18 @@ def api() -> None:
         log_config=None,  # the application logs its requests itself, as JSON
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing we decide may depend on a header that a client can send
+        ws="none",
         timeout_graceful_shutdown=10,
     )
 
 
 @app.command()
 def worker() -> None:
-    """Settle usage, project budgets and reap leases (needs the same variables as `api`)."""
-    asyncio.run(_run_worker(_settings()))
+    """Settle usage and project budgets (needs the same variables as `api`)."""
+    from tenora_platform.worker import run_worker
+
+    asyncio.run(run_worker(_settings()))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -126,31 +128,6 @@ def openapi() -> None:
 def main() -> None:
     """Entry point of the command `tenora`."""
     app()
-
-
-async def _run_worker(settings: Settings) -> None:
-    """The worker's composition: its clients, and a run that ends orderly when asked to stop."""
-    from tenora_engine.protocol.remote import RemoteEngine
-    from tenora_platform.billing.ledger import BudgetLedger
-    from tenora_platform.db.session import Database
-    from tenora_platform.kit.clock import SystemClock
-    from tenora_platform.quotas.redis_store import RedisQuotaStore
-    from tenora_platform.quotas.service import QuotaService
-    from tenora_platform.worker import Worker
-
-    clock = SystemClock()
-    async with AsyncExitStack() as stack:
-        database = Database(settings.database_url, pool_size=4)
-        stack.push_async_callback(database.close)
-        store = RedisQuotaStore(settings.redis_url)
-        stack.push_async_callback(store.close)
-        engine_client = RemoteEngine(settings.engine_url)
-        stack.push_async_callback(engine_client.close)
-        quotas = QuotaService(store, BudgetLedger(database), clock)
-        settling = Worker(database, engine_client, quotas, clock)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, settling.stop)
-        await settling.run()
 
 
 def _settings() -> Settings:

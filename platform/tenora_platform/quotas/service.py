@@ -218,10 +218,6 @@ def _store_errors() -> Iterator[None]:
         raise _unavailable() from error
 
 
-def _budget_key(principal: Principal, call: ReserveCall, index: int) -> BudgetKey:
-    return BudgetKey.of(principal.tenant_id, principal.limits[index], call.charges[index])
-
-
 def _unavailable() -> ServiceUnavailable:
     return ServiceUnavailable(
         "Quotas cannot be checked right now, so the request was not admitted. Retry shortly.",

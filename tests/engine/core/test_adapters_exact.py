@@ -18,6 +18,7 @@ from tests.support.peft_adapters import (
     peft_logits,
 )
 from tests.support.tiny_model import make_tiny_model
+from tests.support.tolerances import FP32_LOGIT_TOLERANCE
 
 ADAPTERS: dict[str, dict[str, Any]] = {
     "rank1": {"r": 1, "lora_alpha": 4},
@@ -31,7 +32,6 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     "upper_half": {"layers_to_transform": [2, 3], "r": 16},
     "negative": {"r": 4, "lora_alpha": -8},
 }
-FP32_LOGIT_TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from tenora_engine.core.models.config import read_model_config
 from tenora_engine.core.models.errors import UnsupportedModelError
 from tenora_engine.core.models.loading import load_transformer
 from tests.support.tiny_model import FAMILIES, load_reference, make_tiny_model
+from tests.support.tolerances import FP32_LOGIT_TOLERANCE
 
 BLOCK_SIZE = 16
-FP32_LOGIT_TOLERANCE = 1e-4
 
 
 def _no_adapters(digest: str) -> AdapterWeights:
