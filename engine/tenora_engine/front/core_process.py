@@ -128,6 +128,14 @@ class CoreProcess:
             on_message(message)
 
         link = CoreLink(self._config.run_dir / f"core-{secrets.token_hex(4)}.sock", observe)
+        try:
+            code = await self._run_process(life, link)
+        finally:
+            link.close()
+        return self._failure or f"the core process ended with status {code}"
+
+    async def _run_process(self, life: int, link: CoreLink) -> int:
+        """Start the process, feed what it says to `link`, and return its exit status."""
         reader = asyncio.create_task(link.receive(), name="core-receive")
         try:
             process = await asyncio.create_subprocess_exec(
@@ -137,14 +145,12 @@ class CoreProcess:
             log.info("core_started", life=life, pid=process.pid)
             with contextlib.suppress(ConnectionError):
                 await process.communicate(encode_config(self._config))
-            code = await process.wait()
+            return await process.wait()
         finally:
             self._link = self._process = None
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
             await link.drain()
-            link.close()
-        return self._failure or f"the core process ended with status {code}"
 
     def _was_stable(self) -> bool:
         return self._ready_at is not None and time.monotonic() - self._ready_at > STABLE_AFTER_S

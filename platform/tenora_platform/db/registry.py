@@ -15,4 +15,5 @@ metadata = Base.metadata
 
 def tenant_owned_tables() -> list[str]:
     """Names of the tables whose rows belong to one tenant, in order of dependency."""
-    return [table.name for table in metadata.sorted_tables if "tenant_id" in table.columns]
+    owned = [table for table in metadata.sorted_tables if "tenant_id" in table.columns]
+    return [str(table.name) for table in owned]  # not SQLAlchemy's own kind of string
