@@ -12,6 +12,7 @@ from tenora_platform.quotas.store import Charge, Projection, QuotaStore
 
 DEADLINE_S = 2.0
 """The longest that a request waits for the ledger."""
+_MAX_REMEMBERED = 10_000
 
 
 class BudgetKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,15 +53,22 @@ class BudgetSeeder:
         self._source = source
         self._store = store
         self._flights: dict[BudgetKey, asyncio.Task[None]] = {}
+        self._landed: dict[BudgetKey, int] = {}
+        self.num_landed = 0
+        """Copies made so far; whoever asks the store notes it first."""
 
-    async def seed(self, keys: list[BudgetKey]) -> None:
-        """Return when the store knows all `keys`.
+    async def seed(self, keys: list[BudgetKey], *, asked_at: int) -> None:
+        """Return when the store knows all `keys`, which it lacked when asked.
+
+        `asked_at` was `num_landed` before the store was asked: what has landed since is there
+        by now, although the answer did not know it yet.
 
         Raises:
             TimeoutError: the source did not answer in time.
             StoreUnavailableError: the store did not take the answer.
         """
-        await asyncio.gather(*(asyncio.shield(self._flight(key)) for key in keys))
+        missing = [key for key in keys if self._landed.get(key, 0) <= asked_at]
+        await asyncio.gather(*(asyncio.shield(self._flight(key)) for key in missing))
 
     def _flight(self, key: BudgetKey) -> asyncio.Task[None]:
         flight = self._flights.get(key)
@@ -76,6 +84,10 @@ class BudgetSeeder:
                 key.tenant_id, key.scope_kind, key.scope_id, key.period_name
             )
         await self._store.project(key.tenant_id, budget_projection(key, committed, seq))
+        self.num_landed += 1
+        self._landed[key] = self.num_landed
+        if len(self._landed) > _MAX_REMEMBERED:
+            del self._landed[next(iter(self._landed))]
 
 
 def budget_projection(

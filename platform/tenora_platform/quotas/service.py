@@ -192,17 +192,15 @@ class QuotaService:
             return ReserveReply(status="admitted", output=call.output)
         with _store_errors():
             for _ in range(_SEED_ATTEMPTS):
+                asked_at = self._seeder.num_landed
                 reply = await self._store.reserve(principal.tenant_id, call)
                 if reply.status != "cold":
                     return reply
-                await self._seeder.seed(
-                    [
-                        BudgetKey.of(
-                            principal.tenant_id, principal.limits[index], call.charges[index]
-                        )
-                        for index in reply.cold
-                    ]
-                )
+                lacking = [
+                    BudgetKey.of(principal.tenant_id, principal.limits[index], call.charges[index])
+                    for index in reply.cold
+                ]
+                await self._seeder.seed(lacking, asked_at=asked_at)
         raise _unavailable()
 
     def _drop(self, tenant_id: UUID, request_id: str) -> None:
