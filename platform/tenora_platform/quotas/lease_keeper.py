@@ -26,6 +26,7 @@ class LeaseKeeper:
         self._renew_every_s = renew_every_s
         self._held: dict[UUID, dict[str, ReserveCall]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
 
     @property
     def num_held(self) -> int:
@@ -35,13 +36,15 @@ class LeaseKeeper:
     def start(self) -> None:
         """Begin renewing, on the running event loop."""
         if self._task is None:
+            self._stopping.clear()
             self._task = asyncio.create_task(self._run(), name="quota-lease-keeper")
 
     async def stop(self) -> None:
         """Stop renewing. What is still held ends with its lease."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            # Not cancelled: a client library may swallow a cancellation that meets its time-out.
+            self._stopping.set()
+            await asyncio.wait((self._task,))
             self._task = None
 
     def hold(self, tenant_id: UUID, call: ReserveCall) -> None:
@@ -64,9 +67,12 @@ class LeaseKeeper:
                 _log.warning("quota.renewal_failed", error=type(error).__name__)
 
     async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._renew_every_s)
-            await self.renew_all()
+        while not self._stopping.is_set():
+            try:
+                async with asyncio.timeout(self._renew_every_s):
+                    await self._stopping.wait()
+            except TimeoutError:
+                await self.renew_all()
 
     async def _renew(self, tenant_id: UUID) -> None:
         lost = await self._store.renew(tenant_id, tuple(self._held.get(tenant_id, ())))
