@@ -20,6 +20,7 @@ from tenora_engine.core.models.config import ModelConfig, read_model_config
 from tenora_engine.core.models.loading import load_transformer
 from tenora_engine.core.scheduler.scheduler import Scheduler, SchedulerLimits
 from tenora_engine.text.tokenizer import Tokenizer
+from tenora_kernels.dispatch import active_backend
 
 DTYPES = {
     "float32": torch.float32,
@@ -114,7 +115,7 @@ def _ready(
         max_lora_rank=config.max_lora_rank,
         num_blocks=num_blocks,
         block_size=config.block_size,
-        kernel_backend="cpu",
+        kernel_backend=active_backend(),
         attention_backend="cpu-paged",
         weight_dtype=dtype_name,
         kv_dtype=dtype_name,
