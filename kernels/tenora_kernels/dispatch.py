@@ -2,9 +2,13 @@
 
 Every op has a `reference` twin, plain enough to be the specification, and fast twins of the
 same signature. This module knows names of backends and nothing about any op.
+
+`cpu` is torch alone; `native` is our C++ on the CPU; `triton` is a GPU, or Triton's interpreter.
+The last two need more than torch, so their modules are named here and imported when bound.
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Generic, Literal, ParamSpec, TypeVar, cast, get_args
 
 import torch
@@ -14,7 +18,7 @@ from tenora_kernels.errors import BackendUnavailableError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Backend = Literal["reference", "cpu"]
+Backend = Literal["reference", "cpu", "native", "triton"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 _active: Backend = "cpu"
@@ -24,17 +28,28 @@ _ops: list["Op[..., object]"] = []
 class Op(Generic[P, R]):
     """A public op: calls the implementation of the active backend.
 
-    An op without an implementation for the active backend runs its reference.
+    `native` and `triton` are given as "package.module:function". An op without an implementation
+    for the active backend runs the next plainer one: native, cpu, reference; or triton, reference.
     """
 
-    def __init__(self, reference: Callable[P, R], cpu: Callable[P, R] | None = None) -> None:
-        self._by_backend: dict[Backend, Callable[P, R]] = {
+    def __init__(
+        self,
+        reference: Callable[P, R],
+        cpu: Callable[P, R] | None = None,
+        *,
+        native: str | None = None,
+        triton: str | None = None,
+    ) -> None:
+        plain = cpu or reference
+        self._by_backend: dict[Backend, Callable[P, R] | str] = {
             "reference": reference,
-            "cpu": cpu or reference,
+            "cpu": plain,
+            "native": native or plain,
+            "triton": triton or reference,
         }
-        self._run = self._by_backend[_active]
         self.__name__ = reference.__name__
-        self.__doc__ = (cpu or reference).__doc__
+        self.__doc__ = plain.__doc__
+        self.bind(_active)
         _ops.append(cast("Op[..., object]", self))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -42,7 +57,15 @@ class Op(Generic[P, R]):
 
     def bind(self, backend: Backend) -> None:
         """Make `backend` the one that later calls run."""
-        self._run = self._by_backend[backend]
+        self._run = self.implementation(backend)
+
+    def implementation(self, backend: Backend) -> Callable[P, R]:
+        """Return what runs under `backend`, importing it where it is only named."""
+        found = self._by_backend[backend]
+        if not isinstance(found, str):
+            return found
+        module, _, name = found.partition(":")
+        return cast("Callable[P, R]", getattr(import_module(module), name))
 
 
 def choose_backend(device: torch.device | str = "cpu", setting: str = "auto") -> Backend:
