@@ -17,7 +17,7 @@ from tenora_engine.core.messages import (
     StepOutput,
     ToCore,
 )
-from tenora_engine.core.model_runner.runner import ModelRunner
+from tenora_engine.core.model_runner.base import ModelRunner
 from tenora_engine.core.probe import Prober
 from tenora_engine.core.scheduler.scheduler import ScheduledSequence, Scheduler
 from tenora_engine.core.sequence import Sequence, Status

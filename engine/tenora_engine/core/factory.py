@@ -9,14 +9,17 @@ import torch
 from tenora_engine.adapter_files.source import AdapterSource
 from tenora_engine.config import EngineConfig
 from tenora_engine.core.adapters.active_set import ActiveSet
+from tenora_engine.core.adapters.loading import load_adapter
 from tenora_engine.core.adapters.residency import AdapterResidency
-from tenora_engine.core.adapters.weights import AdapterWeights, load_adapter
+from tenora_engine.core.adapters.weights import AdapterWeights
 from tenora_engine.core.core import Core
 from tenora_engine.core.kv_cache.block_pool import BlockPool
 from tenora_engine.core.messages import CoreReady
-from tenora_engine.core.model_runner.runner import ModelRunner, kv_block_bytes
+from tenora_engine.core.model_runner.base import kv_block_bytes
+from tenora_engine.core.model_runner.cpu_runner import CpuModelRunner
 from tenora_engine.core.model_runner.sampler import Sampler
-from tenora_engine.core.models.config import ModelConfig, read_model_config
+from tenora_engine.core.models.config import ModelConfig
+from tenora_engine.core.models.config_file import read_model_config
 from tenora_engine.core.models.loading import load_transformer
 from tenora_engine.core.scheduler.scheduler import Scheduler, SchedulerLimits
 from tenora_engine.text.tokenizer import Tokenizer
@@ -52,7 +55,7 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
     model = load_transformer(config.model_dir, model_config, dtype, context_length)
     num_blocks = _num_blocks(config, model_config, dtype)
     residency = _build_residency(config, model_config, dtype)
-    runner = ModelRunner(
+    runner = CpuModelRunner(
         model,
         Sampler(_ids_without_token(config.model_dir, model_config.vocab_size)),
         ActiveSet(model_config, dtype, residency.weights),

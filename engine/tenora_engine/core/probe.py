@@ -11,7 +11,7 @@ import torch
 from tenora_engine.core.adapters.residency import AdapterResidency
 from tenora_engine.core.kv_cache.block_pool import BlockPool
 from tenora_engine.core.messages import ProbeAdapter, Reply
-from tenora_engine.core.model_runner.runner import ModelRunner
+from tenora_engine.core.model_runner.base import ModelRunner
 from tenora_engine.protocol.errors import EngineOverloadedError, ErrorPayload
 from tenora_engine.protocol.messages import AdapterRef, ProbeReport
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 
-from tenora_engine.core.scheduler.scheduler import ScheduledSequence
 from tenora_kernels.attention import AttentionBatch
 from tenora_kernels.lora import LoraPlan
 
@@ -40,27 +39,6 @@ class BatchRow:
     block_table: list[int]
     adapter_index: int
     num_logits: int
-
-
-def rows_of_step(
-    scheduled: SequenceOf[ScheduledSequence], adapter_index: dict[str, int]
-) -> list[BatchRow]:
-    """The rows of a scheduled step, in its order."""
-    rows = []
-    for item in scheduled:
-        sequence = item.sequence
-        start = sequence.num_computed_tokens
-        digest = sequence.request.adapter_digest
-        rows.append(
-            BatchRow(
-                token_ids=sequence.token_ids[start : start + item.num_tokens],
-                start=start,
-                block_table=sequence.block_table,
-                adapter_index=-1 if digest is None else adapter_index[digest],
-                num_logits=1 if item.samples else 0,
-            )
-        )
-    return rows
 
 
 def build_forward_batch(

@@ -8,9 +8,9 @@ import torch
 
 from tenora_engine.core.adapters.active_set import ActiveSet
 from tenora_engine.core.adapters.weights import AdapterWeights
-from tenora_engine.core.model_runner.runner import ModelRunner
+from tenora_engine.core.model_runner.cpu_runner import CpuModelRunner
 from tenora_engine.core.model_runner.sampler import Sampler
-from tenora_engine.core.models.config import read_model_config
+from tenora_engine.core.models.config_file import read_model_config
 from tenora_engine.core.models.errors import UnsupportedModelError
 from tenora_engine.core.models.loading import load_transformer
 from tests.support.tiny_model import FAMILIES, load_reference, make_tiny_model
@@ -23,10 +23,10 @@ def _no_adapters(digest: str) -> AdapterWeights:
     raise KeyError(digest)
 
 
-def build_runner(folder: Path, dtype: torch.dtype = torch.float32) -> ModelRunner:
+def build_runner(folder: Path, dtype: torch.dtype = torch.float32) -> CpuModelRunner:
     config = read_model_config(folder)
     model = load_transformer(folder, config, dtype, 1024)
-    return ModelRunner(
+    return CpuModelRunner(
         model,
         Sampler([]),
         ActiveSet(config, dtype, _no_adapters),

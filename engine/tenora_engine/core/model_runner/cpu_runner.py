@@ -1,28 +1,19 @@
-"""Runs the model on a step's sequences: owns the KV memory and builds every tensor."""
+"""Runs the model on a step's sequences on the CPU: owns the KV memory and builds every tensor."""
 
 from collections.abc import Sequence as SequenceOf
 
 import torch
 
 from tenora_engine.core.adapters.active_set import ActiveSet
-from tenora_engine.core.model_runner.forward_batch import (
-    BatchRow,
-    build_forward_batch,
-    rows_of_step,
-)
+from tenora_engine.core.model_runner.base import ModelRunner
+from tenora_engine.core.model_runner.forward_batch import BatchRow, build_forward_batch
 from tenora_engine.core.model_runner.sampler import Sampler
-from tenora_engine.core.models.config import ModelConfig
+from tenora_engine.core.model_runner.step_rows import rows_of_step
 from tenora_engine.core.models.transformer import LayerKV, Transformer
 from tenora_engine.core.scheduler.scheduler import ScheduledSequence
 
 
-def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    """Memory of one block over all layers, keys and values together."""
-    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-    return per_token * block_size * dtype.itemsize
-
-
-class ModelRunner:
+class CpuModelRunner(ModelRunner):
     """The forward pass of a step. Holds the KV pool `[num_kv_heads, blocks, size, head_dim]`."""
 
     def __init__(
