@@ -16,6 +16,7 @@ from tenora_kernels.lora.stack import LoraModule, LoraSlice
 TOLERANCES: dict[torch.dtype, float] = {
     torch.float64: 1e-11,
     torch.float32: 2e-5,
+    torch.float16: 2.5e-3,
     torch.bfloat16: 2e-2,
 }
 # sizes on both sides of every tile, block and vector width
