@@ -2,7 +2,7 @@
 
 import time
 
-from tenora_engine.core.adapters.residency import AdapterResidency
+from tenora_engine.core.adapters.base import Residency
 from tenora_engine.core.kv_cache.block_pool import BlockPool
 from tenora_engine.core.messages import (
     AbortSequence,
@@ -38,7 +38,7 @@ class Core:
         self,
         scheduler: Scheduler,
         runner: ModelRunner,
-        residency: AdapterResidency,
+        residency: Residency,
         *,
         context_length: int,
         max_waiting_sequences: int,

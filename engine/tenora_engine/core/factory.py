@@ -15,8 +15,8 @@ from tenora_engine.core.adapters.weights import AdapterWeights
 from tenora_engine.core.core import Core
 from tenora_engine.core.kv_cache.block_pool import BlockPool
 from tenora_engine.core.messages import CoreReady
-from tenora_engine.core.model_runner.base import kv_block_bytes
 from tenora_engine.core.model_runner.cpu_runner import CpuModelRunner
+from tenora_engine.core.model_runner.kv_memory import kv_block_bytes
 from tenora_engine.core.model_runner.sampler import Sampler
 from tenora_engine.core.models.config import ModelConfig
 from tenora_engine.core.models.config_file import read_model_config

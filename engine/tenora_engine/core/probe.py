@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from tenora_engine.core.adapters.residency import AdapterResidency
+from tenora_engine.core.adapters.base import Residency
 from tenora_engine.core.kv_cache.block_pool import BlockPool
 from tenora_engine.core.messages import ProbeAdapter, Reply
 from tenora_engine.core.model_runner.base import ModelRunner
@@ -33,7 +33,7 @@ class Prober:
     """Queue of probes. `advance` does at most one prompt and returns a finished reply."""
 
     def __init__(
-        self, runner: ModelRunner, pool: BlockPool, residency: AdapterResidency, block_size: int
+        self, runner: ModelRunner, pool: BlockPool, residency: Residency, block_size: int
     ) -> None:
         self._runner = runner
         self._pool = pool

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from tenora_engine.core.adapters.base import Residency
 from tenora_engine.core.adapters.weights import AdapterWeights
 from tenora_engine.protocol.errors import AdapterUnavailableError, EngineError
 from tenora_engine.protocol.messages import AdapterState
@@ -26,7 +27,7 @@ class _Entry:
     last_used: float = 0.0
 
 
-class AdapterResidency:
+class AdapterResidency(Residency):
     """Host tier of adapter weights. Called from the step loop only; no call blocks.
 
     `load` runs on the loader thread and raises `AdapterUnavailableError` where it fails.

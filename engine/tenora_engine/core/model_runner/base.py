@@ -5,7 +5,6 @@ from collections.abc import Sequence as SequenceOf
 
 import torch
 
-from tenora_engine.core.models.config import ModelConfig
 from tenora_engine.core.scheduler.scheduler import ScheduledSequence
 
 
@@ -28,9 +27,3 @@ class ModelRunner(ABC):
     @abstractmethod
     def zero_blocks(self, blocks: SequenceOf[int]) -> None:
         """Overwrite the keys and values of `blocks` with zeros."""
-
-
-def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    """Memory of one block over all layers, keys and values together."""
-    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-    return per_token * block_size * dtype.itemsize

@@ -7,9 +7,10 @@ import torch
 from tenora_engine.core.adapters.active_set import ActiveSet
 from tenora_engine.core.model_runner.base import ModelRunner
 from tenora_engine.core.model_runner.forward_batch import BatchRow, build_forward_batch
+from tenora_engine.core.model_runner.kv_memory import allocate_kv, zero_kv_blocks
 from tenora_engine.core.model_runner.sampler import Sampler
 from tenora_engine.core.model_runner.step_rows import rows_of_step
-from tenora_engine.core.models.transformer import LayerKV, Transformer
+from tenora_engine.core.models.transformer import Transformer
 from tenora_engine.core.scheduler.scheduler import ScheduledSequence
 
 
@@ -26,16 +27,11 @@ class CpuModelRunner(ModelRunner):
         block_size: int,
         kv_dtype: torch.dtype,
     ) -> None:
-        config = model.config
-        shape = (config.num_kv_heads, num_blocks, block_size, config.head_dim)
         self._model = model
         self._sampler = sampler
         self._active_set = active_set
         self._block_size = block_size
-        self._kv = [
-            LayerKV(torch.zeros(shape, dtype=kv_dtype), torch.zeros(shape, dtype=kv_dtype))
-            for _ in range(config.num_layers)
-        ]
+        self._kv = allocate_kv(model.config, num_blocks, block_size, kv_dtype)
 
     @torch.inference_mode()
     def run(self, scheduled: SequenceOf[ScheduledSequence]) -> list[int | None]:
@@ -82,7 +78,4 @@ class CpuModelRunner(ModelRunner):
     @torch.inference_mode()
     def zero_blocks(self, blocks: SequenceOf[int]) -> None:
         """Overwrite the keys and values of `blocks` with zeros."""
-        index = torch.tensor(list(blocks), dtype=torch.int64)
-        for layer in self._kv:
-            layer.keys[:, index] = 0
-            layer.values[:, index] = 0
+        zero_kv_blocks(self._kv, blocks)

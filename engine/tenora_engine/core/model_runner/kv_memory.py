@@ -1,0 +1,42 @@
+"""The memory of keys and values: one pair of tensors per layer, addressed by block."""
+
+from collections.abc import Sequence
+
+import torch
+
+from tenora_engine.core.models.config import ModelConfig
+from tenora_engine.core.models.transformer import LayerKV
+
+
+def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
+    """Memory of one block over all layers, keys and values together."""
+    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
+    return per_token * block_size * dtype.itemsize
+
+
+def allocate_kv(
+    config: ModelConfig,
+    num_blocks: int,
+    block_size: int,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+) -> list[LayerKV]:
+    """Zeroed keys and values of every layer: `[num_kv_heads, blocks, size, head_dim]` each."""
+    shape = (config.num_kv_heads, num_blocks, block_size, config.head_dim)
+    return [
+        LayerKV(
+            torch.zeros(shape, dtype=dtype, device=device),
+            torch.zeros(shape, dtype=dtype, device=device),
+        )
+        for _ in range(config.num_layers)
+    ]
+
+
+def zero_kv_blocks(kv: Sequence[LayerKV], blocks: Sequence[int]) -> None:
+    """Overwrite the keys and values of `blocks` with zeros in every layer."""
+    if not blocks or not kv:
+        return
+    index = torch.tensor(list(blocks), dtype=torch.int64, device=kv[0].keys.device)
+    for layer in kv:
+        layer.keys[:, index] = 0
+        layer.values[:, index] = 0
