@@ -14,12 +14,15 @@ from typing import Generic, Literal, ParamSpec, TypeVar, cast, get_args
 import torch
 
 from tenora_kernels.errors import BackendUnavailableError
+from tenora_kernels.native import library
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Backend = Literal["reference", "cpu", "native", "triton"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
+# by type of device, where the native library cannot be built; any other runs the specification
+FASTEST: dict[str, Backend] = {"cpu": "cpu", "cuda": "triton"}
 
 _active: Backend = "cpu"
 _ops: list["Op[..., object]"] = []
@@ -74,15 +77,20 @@ def choose_backend(device: torch.device | str = "cpu", setting: str = "auto") ->
     `auto` takes the fastest that the device has; a named backend is taken as it is.
 
     Raises:
-        BackendUnavailableError: an unknown name, or a device without a fast path.
+        BackendUnavailableError: an unknown name, or `native` where it cannot be built.
     """
-    if setting in BACKENDS:
-        return setting
-    if setting != "auto":
+    if setting not in (*BACKENDS, "auto"):
         raise BackendUnavailableError(
             f"kernel backend {setting!r} is unknown; choose one of auto, {', '.join(BACKENDS)}"
         )
-    return "cpu" if torch.device(device).type == "cpu" else "reference"
+    if setting == "native":
+        library.library()
+    if setting != "auto":
+        return cast("Backend", setting)
+    kind = torch.device(device).type
+    if kind == "cpu" and library.is_available():
+        return "native"
+    return FASTEST.get(kind, "reference")
 
 
 def use_backend(backend: Backend) -> None:

@@ -1,9 +1,12 @@
-"""Fixtures of the kernel tests: a fixed generator, and the number of threads as a fact."""
+"""Fixtures of the kernel tests: a fixed generator, the backend and the number of threads."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+from tenora_kernels import dispatch
+from tenora_kernels.native import library
 
 
 @pytest.fixture
@@ -21,3 +24,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(params=["cpu", "native"])
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The CPU backends one after the other, bound for the test."""
+    name: dispatch.Backend = request.param
+    if name == "native":
+        library.library()  # a machine without a compiler fails here and says so
+    before = dispatch.active_backend()
+    dispatch.use_backend(name)
+    yield name
+    dispatch.use_backend(before)

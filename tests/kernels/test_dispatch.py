@@ -4,10 +4,12 @@ import pytest
 
 from tenora_kernels import dispatch
 from tenora_kernels.errors import BackendUnavailableError, KernelError
+from tenora_kernels.native import library
 
 
 def test_auto_takes_the_fast_path_of_the_device() -> None:
-    assert dispatch.choose_backend("cpu") == "cpu"
+    assert dispatch.choose_backend("cpu") == ("native" if library.is_available() else "cpu")
+    assert dispatch.choose_backend("cuda") == "triton"
     assert dispatch.choose_backend("meta") == "reference"
 
 

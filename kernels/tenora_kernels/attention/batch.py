@@ -4,8 +4,15 @@ Layers that see the same window share a `StepPlan`; the plan of a window is made
 of them asks for it.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, chain
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
 
 from tenora_kernels.attention.decode_group import DecodeGroup, Row, group_rows
 from tenora_kernels.attention.prefill_chunk import PrefillChunk
@@ -20,7 +27,16 @@ class StepPlan:
     prefill_chunks: tuple[PrefillChunk, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+class FlatBatch(NamedTuple):
+    """A batch as int32 tensors: what code without Python's tuples reads."""
+
+    query_starts: Tensor  # [S + 1]
+    seq_lens: Tensor  # [S]
+    blocks: Tensor  # the block tables one after the other
+    table_starts: Tensor  # [S], where each begins in `blocks`
+
+
+@dataclass(frozen=True, eq=False)
 class AttentionBatch:
     """Lengths and block tables of the sequences of one step.
 
@@ -71,6 +87,17 @@ class AttentionBatch:
         )
         return cls(tuple(query_lens), tuple(seq_lens), tables, block_size, sum(query_lens))
 
+    @cached_property
+    def flat(self) -> FlatBatch:
+        """The batch as tensors, made on first use."""
+        table_lens = [len(table) for table in self.block_tables]
+        return FlatBatch(
+            _int32([0, *accumulate(self.query_lens)]),
+            _int32(self.seq_lens),
+            _int32(array("i", chain.from_iterable(self.block_tables))),
+            _int32([0, *accumulate(table_lens)][:-1]),
+        )
+
     def plan(self, sliding_window: int | None) -> StepPlan:
         """Return where rows read under this window (None for the whole sequence)."""
         plan = self._plans.get(sliding_window)
@@ -104,3 +131,7 @@ class AttentionBatch:
             start += query_len
         groups = group_rows(rows, self.block_size)
         return StepPlan(groups, tuple(chunks))
+
+
+def _int32(values: Sequence[int]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int32)

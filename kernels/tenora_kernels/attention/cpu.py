@@ -14,6 +14,8 @@ from tenora_kernels.attention.batch import AttentionBatch
 from tenora_kernels.attention.decode_group import DecodeGroup
 from tenora_kernels.attention.prefill_chunk import PrefillChunk
 from tenora_kernels.errors import ShapeError
+from tenora_kernels.rope.cpu import apply_rope
+from tenora_kernels.rope.rows import RopeRows
 
 
 class _Layer(NamedTuple):
@@ -36,6 +38,22 @@ def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mappin
     _slots(v_cache).index_copy_(1, slot_mapping, v.transpose(0, 1).to(v_cache.dtype))
 
 
+def rotate_and_store(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rope: RopeRows,
+    *,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    slot_mapping: Tensor,
+) -> Tensor:
+    """Rotate q and k, store k and v; see `reference.rotate_and_store`."""
+    rotated_q, rotated_k = apply_rope(q, k, *rope.gathered)
+    write_kv(rotated_k, v, k_cache, v_cache, slot_mapping)
+    return rotated_q
+
+
 def paged_attention(
     q: Tensor,
     k_cache: Tensor,
@@ -52,7 +70,7 @@ def paged_attention(
     Raises:
         ShapeError: q does not match the batch or the cache, or a cache is not contiguous.
     """
-    _check(q, k_cache, v_cache, batch)
+    check_shapes(q, k_cache, v_cache, batch)
     plan = batch.plan(sliding_window)
     layer = _Layer(k_cache, v_cache, scale, soft_cap)
     out = torch.empty(q.shape, dtype=q.dtype)
@@ -131,7 +149,8 @@ def _slots(cache: Tensor) -> Tensor:
     return cache.view(cache.shape[0], -1, cache.shape[3])
 
 
-def _check(q: Tensor, k_cache: Tensor, v_cache: Tensor, batch: AttentionBatch) -> None:
+def check_shapes(q: Tensor, k_cache: Tensor, v_cache: Tensor, batch: AttentionBatch) -> None:
+    """Raise ShapeError unless q fits the batch and both contiguous caches."""
     if q.shape[0] != batch.num_tokens:
         raise ShapeError(f"q has {q.shape[0]} tokens, the batch has {batch.num_tokens}")
     heads, _, block_size, head_dim = k_cache.shape

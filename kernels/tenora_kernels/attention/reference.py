@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 from tenora_kernels.attention.batch import AttentionBatch
+from tenora_kernels.rope.reference import apply_rope
+from tenora_kernels.rope.rows import RopeRows
 
 
 def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor) -> None:
@@ -17,6 +19,29 @@ def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mappin
     for token, slot in enumerate(slot_mapping.tolist()):
         k_cache[:, slot // block_size, slot % block_size] = k[token]
         v_cache[:, slot // block_size, slot % block_size] = v[token]
+
+
+def rotate_and_store(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rope: RopeRows,
+    *,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    slot_mapping: Tensor,
+) -> Tensor:
+    """Rotate q and k by each token's position, and store k and v at each token's slot.
+
+    Semantics: `apply_rope`, then `write_kv` of the rotated k.
+    Args: q [T, Hq, D]; k, v [T, Hkv, D]; caches [Hkv, num_blocks, block_size, D];
+    slot_mapping [T] int64.
+    Mutates: the caches at the given slots; q and k may be used as scratch.
+    Returns: the rotated q [T, Hq, D], maybe in the memory of q.
+    """
+    rotated_q, rotated_k = apply_rope(q, k, *rope.gathered)
+    write_kv(rotated_k, v, k_cache, v_cache, slot_mapping)
+    return rotated_q
 
 
 def paged_attention(

@@ -1,7 +1,8 @@
 """A frozen weight, stored in the layout its product runs fastest from.
 
-oneDNN's packed product adds its terms in the order of k for every row, whatever the number of
-rows, when the weight was packed for several rows. `kernels/README.md` has the measurements.
+The native backend has its own product (`native.py`). Under the others, oneDNN's packed product
+adds its terms in the order of k for every row, whatever the number of rows, when the weight was
+packed for several rows. `kernels/README.md` has the measurements.
 """
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from tenora_kernels import dispatch
 from tenora_kernels.errors import DtypeError, ShapeError
 from tenora_kernels.linear import reference
+from tenora_kernels.linear.native import NativeProduct
+from tenora_kernels.native import library
 
 # packing for one row picks a layout whose one-row product is a gemv with another order of sums
 PACKED_FOR_ROWS = 64
@@ -35,12 +38,32 @@ class PackedLinear:
         self.out_features, self.in_features = weight.shape
         self.dtype = weight.dtype
         self.bias = bias
-        self.is_packed = _packing_pays(weight)
+        self._native = NativeProduct(weight, bias) if _is_native(weight) else None
+        self.is_packed = self._native is None and _packing_pays(weight)
         self._is_reference = dispatch.active_backend() == "reference"
         self._weight = _pack(weight) if self.is_packed else weight
+        if self._native is not None:
+            self._weight = weight.new_empty(0)  # the packed copy is the only one
+
+    @property
+    def adds_in_place(self) -> bool:
+        """Whether `add_` costs no more than the product itself."""
+        return self._native is not None
+
+    def add_(self, y: Tensor, x: Tensor) -> None:
+        """Add x [T, in] times the weight to y [T, out]."""
+        if self._native is not None:
+            self._native.add_(y, x)
+        else:
+            y.add_(self(x))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return x [T, in] times the weight: [T, out], a new tensor of x's dtype."""
+        """Return x [T, in] times the weight: [T, out], a new tensor of x's dtype.
+
+        The native product takes float32 x whatever the weight's dtype; the others want one dtype.
+        """
+        if self._native is not None:
+            return self._native(x)
         if self.is_packed:
             return _packed_product(x, self._weight, self.bias)
         if self._is_reference:
@@ -69,8 +92,20 @@ def _padded_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(F.pad(x, (0, 0, 0, missing)), weight, bias)[:rows]
 
 
+def _is_native(weight: Tensor) -> bool:
+    return (
+        dispatch.active_backend() == "native"
+        and weight.device.type == "cpu"
+        and library.has_kind(weight.dtype)
+    )
+
+
 def _packing_pays(weight: Tensor) -> bool:
-    if dispatch.active_backend() != "cpu" or weight.device.type != "cpu" or weight.shape[0] < 2:
+    if (
+        dispatch.active_backend() not in ("cpu", "native")
+        or weight.device.type != "cpu"
+        or weight.shape[0] < 2
+    ):
         return False
     if weight.dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001

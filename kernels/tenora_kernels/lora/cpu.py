@@ -28,10 +28,10 @@ def lora_add_(y: Tensor, x: Tensor, stack: LoraStack, token_adapter: Tensor | Lo
     _check(y, x, stack)
     if not isinstance(token_adapter, LoraPlan):
         token_adapter = LoraPlan(token_adapter, stack.num_adapters)
-    if token_adapter.is_base_only or stack.layout.num_columns == 0:
+    if token_adapter.is_base_only or stack.columns.layout.num_columns == 0:
         return
     plan = token_adapter.for_stack(stack)
-    wide_x = x.to(stack.lora_a.dtype)
+    wide_x = x.to(stack.columns.lora_a.dtype)
     if plan.dense is not None:
         _add_dense(y, wide_x, stack, plan.dense)
     for run in plan.runs:
@@ -39,9 +39,9 @@ def lora_add_(y: Tensor, x: Tensor, stack: LoraStack, token_adapter: Tensor | Lo
 
 
 def _add_dense(y: Tensor, x: Tensor, stack: LoraStack, part: DensePart) -> None:
-    layout = stack.layout
+    layout = stack.columns.layout
     low_rank = _shrink(_padded(x[part.rows]), stack, Columns(0, layout.num_columns))
-    low_rank.mul_(stack.scaling).masked_fill_(part.hidden, 0)
+    low_rank.mul_(stack.columns.scaling).masked_fill_(part.hidden, 0)
     for position, output in enumerate(y.split_with_sizes(stack.slice_sizes, dim=1)):
         for columns in layout.groups[position]:
             factor = low_rank[:, columns.start : columns.end]
@@ -52,23 +52,23 @@ def _add_run(y: Tensor, x: Tensor, stack: LoraStack, run: Run) -> None:
     rows = slice(run.start, run.end)
     own_x = _padded(x[rows])
     for position, output in enumerate(y.split_with_sizes(stack.slice_sizes, dim=1)):
-        columns = stack.layout.by_adapter[run.adapter][position]
+        columns = stack.columns.layout.by_adapter[run.adapter][position]
         if columns.width:
             factor = _shrink(own_x, stack, columns)
-            factor.mul_(stack.scaling[columns.start : columns.end])
+            factor.mul_(stack.columns.scaling[columns.start : columns.end])
             _add_product(output, rows, factor, _rows_of_b(stack, position, columns))
 
 
 def _shrink(x: Tensor, stack: LoraStack, columns: Columns) -> Tensor:
     """x A^T for some columns: [rows, columns.width], a view of a product of 16 or more."""
     end = max(columns.end, columns.start + MIN_SHRINK_COLUMNS)
-    product = x @ stack.lora_a[columns.start : end].T
+    product = x @ stack.columns.lora_a[columns.start : end].T
     return product[:, : columns.width]
 
 
 def _rows_of_b(stack: LoraStack, position: int, columns: Columns) -> Tensor:
-    offset = stack.layout.slices[position].start
-    return stack.lora_b[position][columns.start - offset : columns.end - offset]
+    offset = stack.columns.layout.slices[position].start
+    return stack.columns.lora_b[position][columns.start - offset : columns.end - offset]
 
 
 def _add_product(output: Tensor, rows: slice | Tensor, factor: Tensor, lora_b: Tensor) -> None:

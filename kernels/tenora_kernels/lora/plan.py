@@ -1,6 +1,7 @@
 """What one step's rows need of their adapters, computed once and used by every layer."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -67,19 +68,44 @@ class LoraPlan:
         """Whether no row has an adapter, so that no LoRA work is due."""
         return not self.runs
 
+    @property
+    def num_rows(self) -> int:
+        return self.token_adapter.shape[0]
+
+    @cached_property
+    def segments(self) -> tuple[Tensor, Tensor]:
+        """Rows gathered by adapter: `(segments, rows)`.
+
+        rows: int32, rows of one adapter after those of another; segments: int64 [S, 3], adapter,
+        first and count of its entries in `rows`. Rows without an adapter are in neither.
+        """
+        by_adapter: dict[int, list[int]] = {}
+        for run in self.runs:
+            by_adapter.setdefault(run.adapter, []).extend(range(run.start, run.end))
+        segments: list[tuple[int, int, int]] = []
+        rows: list[int] = []
+        for adapter, own in sorted(by_adapter.items()):
+            segments.append((adapter, len(rows), len(own)))
+            rows += own
+        return torch.tensor(segments, dtype=torch.int64), torch.tensor(rows, dtype=torch.int32)
+
+    def check_adapters(self, num_adapters: int) -> None:
+        """Raise KernelInputError unless the plan was made for that many active adapters."""
+        if num_adapters != self.num_adapters:
+            raise KernelInputError(
+                f"the plan is for {self.num_adapters} adapters, the stack holds "
+                f"{num_adapters}; stack again when the active adapters change"
+            )
+
     def for_stack(self, stack: LoraStack) -> LayoutPlan:
         """Return the plan of a stack's layout, the same object for every stack that shares it.
 
         Raises:
             KernelInputError: the stack holds another number of adapters.
         """
-        if stack.num_adapters != self.num_adapters:
-            raise KernelInputError(
-                f"the plan is for {self.num_adapters} adapters, the stack holds "
-                f"{stack.num_adapters}; stack again when the active adapters change"
-            )
+        self.check_adapters(stack.num_adapters)
         macs_per_column = stack.in_features + sum(stack.slice_sizes) // len(stack.slice_sizes)
-        key = (stack.layout, macs_per_column)
+        key = (stack.columns.layout, macs_per_column)
         plan = self._by_layout.get(key)
         if plan is None:
             plan = self._by_layout[key] = self._plan(stack, macs_per_column)
@@ -87,7 +113,7 @@ class LoraPlan:
 
     def _plan(self, stack: LoraStack, macs_per_column: int) -> LayoutPlan:
         """Compute a run alone when that saves more than it costs."""
-        layout = stack.layout
+        layout = stack.columns.layout
         alone: list[Run] = []
         dense: list[Run] = []
         for run in self.runs:

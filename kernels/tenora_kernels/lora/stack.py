@@ -1,10 +1,11 @@
-"""Adapter factors as the engine holds them, and side by side as the products read them.
+"""Adapter factors as the engine holds them, and side by side as torch's products read them.
 
 Built once per change of the set of active adapters; see README.md for the layout.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ class LoraSlice:
         return self.lora_a.shape[0]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class LoraModule:
     """One adapter's factors for one fused module; None where a projection is not adapted."""
 
@@ -40,24 +41,38 @@ class LoraModule:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class SideBySide:
+    """The factors of all adapters as the products of torch read them.
+
+    Held in at least float32: the CPU has no product of bfloat16 into float32.
+    """
+
+    layout: LoraLayout
+    lora_a: Tensor  # [num_columns and up to 16 zero rows, in_features]
+    lora_b: tuple[Tensor, ...]  # per slice [its columns, slice_size]
+    scaling: Tensor  # [num_columns] float32
+
+
+@dataclass(frozen=True, eq=False)
 class LoraStack:
     """All active adapters of one fused module. Position in `modules` is the active index.
 
-    Factors are held in at least float32: the CPU has no product of bfloat16 into float32.
+    What a backend makes of them is built when it is first asked for.
     """
 
     modules: tuple[LoraModule | None, ...]
     slice_sizes: tuple[int, ...]
     in_features: int
     dtype: torch.dtype
-    layout: LoraLayout
-    lora_a: Tensor  # [num_columns and up to 16 zero rows, in_features]
-    lora_b: tuple[Tensor, ...]  # per slice [its columns, slice_size]
-    scaling: Tensor  # [num_columns] float32
 
     @property
     def num_adapters(self) -> int:
         return len(self.modules)
+
+    @cached_property
+    def columns(self) -> SideBySide:
+        """The factors side by side, for the backends that are torch alone."""
+        return _side_by_side(self)
 
 
 def stack_modules(
@@ -76,25 +91,30 @@ def stack_modules(
     for index, module in enumerate(modules):
         if module is not None:
             _check(index, module, slice_sizes, in_features)
+    return LoraStack(tuple(modules), slice_sizes, in_features, dtype)
+
+
+def _side_by_side(stack: LoraStack) -> SideBySide:
+    num_slices = len(stack.slice_sizes)
     ranks = tuple(
-        tuple(part.rank if part else 0 for part in _slices_of(module, len(slice_sizes)))
-        for module in modules
+        tuple(part.rank if part else 0 for part in _slices_of(module, num_slices))
+        for module in stack.modules
     )
-    layout = layout_of(ranks, len(slice_sizes))
-    wide = torch.promote_types(dtype, torch.float32)
-    lora_a = torch.zeros(layout.num_columns + MIN_SHRINK_COLUMNS, in_features, dtype=wide)
-    lora_b = tuple(
-        torch.empty(columns.width, size, dtype=wide)
-        for columns, size in zip(layout.slices, slice_sizes, strict=True)
-    )
-    scaling = torch.empty(layout.num_columns, dtype=wide)
-    stack = LoraStack(
-        tuple(modules), slice_sizes, in_features, dtype, layout, lora_a, lora_b, scaling
+    layout = layout_of(ranks, num_slices)
+    wide = torch.promote_types(stack.dtype, torch.float32)
+    columns = SideBySide(
+        layout,
+        torch.zeros(layout.num_columns + MIN_SHRINK_COLUMNS, stack.in_features, dtype=wide),
+        tuple(
+            torch.empty(span.width, size, dtype=wide)
+            for span, size in zip(layout.slices, stack.slice_sizes, strict=True)
+        ),
+        torch.empty(layout.num_columns, dtype=wide),
     )
     for adapter, position, part in _parts(stack.modules):
-        _place(stack, adapter, position, part)
-    _keep_non_finite_apart(stack)
-    return stack
+        _place(columns, stack.dtype, adapter, position, part)
+    _keep_non_finite_apart(columns, stack.modules)
+    return columns
 
 
 def _slices_of(module: LoraModule | None, num_slices: int) -> tuple[LoraSlice | None, ...]:
@@ -109,32 +129,32 @@ def _parts(modules: Sequence[LoraModule | None]) -> Iterator[tuple[int, int, Lor
                 yield adapter, position, part
 
 
-def _place(stack: LoraStack, adapter: int, position: int, part: LoraSlice) -> None:
+def _place(
+    to: SideBySide, dtype: torch.dtype, adapter: int, position: int, part: LoraSlice
+) -> None:
     """Copy one slice's factors to its columns, rounded to the activations' dtype first."""
-    columns = stack.layout.by_adapter[adapter][position]
-    offset = stack.layout.slices[position].start
-    stack.lora_a[columns.start : columns.end] = part.lora_a.to(stack.dtype)
-    stack.lora_b[position][columns.start - offset : columns.end - offset] = part.lora_b.to(
-        stack.dtype
-    ).T
-    stack.scaling[columns.start : columns.end] = part.scaling
+    columns = to.layout.by_adapter[adapter][position]
+    offset = to.layout.slices[position].start
+    to.lora_a[columns.start : columns.end] = part.lora_a.to(dtype)
+    to.lora_b[position][columns.start - offset : columns.end - offset] = part.lora_b.to(dtype).T
+    to.scaling[columns.start : columns.end] = part.scaling
 
 
-def _keep_non_finite_apart(stack: LoraStack) -> None:
+def _keep_non_finite_apart(stacked: SideBySide, modules: Sequence[LoraModule | None]) -> None:
     """Move NaN and infinity from B to A, where the mask keeps them from other adapters' rows.
 
     A masked column still meets B as 0 * B, which is NaN for a B that is not finite. So such a B
     becomes zero and its A becomes NaN: rows of that adapter are NaN in the whole slice.
     """
-    if all(bool(torch.isfinite(factor.sum())) for factor in stack.lora_b):
+    if all(bool(torch.isfinite(factor.sum())) for factor in stacked.lora_b):
         return
-    for adapter, position, _ in _parts(stack.modules):
-        columns = stack.layout.by_adapter[adapter][position]
-        offset = stack.layout.slices[position].start
-        lora_b = stack.lora_b[position][columns.start - offset : columns.end - offset]
+    for adapter, position, _ in _parts(modules):
+        columns = stacked.layout.by_adapter[adapter][position]
+        offset = stacked.layout.slices[position].start
+        lora_b = stacked.lora_b[position][columns.start - offset : columns.end - offset]
         if not torch.isfinite(lora_b).all():
             lora_b.zero_()
-            stack.lora_a[columns.start : columns.end] = float("nan")
+            stacked.lora_a[columns.start : columns.end] = float("nan")
 
 
 def _check(index: int, module: LoraModule, slice_sizes: tuple[int, ...], in_features: int) -> None:

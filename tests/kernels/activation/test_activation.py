@@ -9,6 +9,8 @@ from tenora_kernels.activation import gelu_tanh_mul, silu_mul
 from tenora_kernels.dispatch import Op
 from tenora_kernels.testing import ODD_SIZES, is_close, is_far
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", ODD_SIZES)

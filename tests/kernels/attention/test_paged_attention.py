@@ -10,6 +10,8 @@ from tenora_kernels.attention import AttentionBatch, paged_attention, reference,
 from tenora_kernels.errors import KernelInputError, ShapeError
 from tenora_kernels.testing import RaggedKv, is_close, is_far, poisoned, ragged_kv
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 HEADS = ((9, 3, 64), (4, 2, 16), (8, 1, 128), (3, 3, 72))
 ODD_HEADS = (*HEADS, (3, 3, 65))
 

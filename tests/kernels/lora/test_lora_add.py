@@ -1,6 +1,7 @@
 """Batched LoRA: right for any mix, and a row sees its own adapter only."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 from tenora_kernels.errors import DtypeError, KernelInputError, ShapeError
 from tenora_kernels.lora import LoraModule, LoraPlan, LoraStack, lora_add_, reference, stack_modules
 from tenora_kernels.testing import is_close, is_far, random_module
+
+pytestmark = pytest.mark.usefixtures("backend")
 
 SIZES = (96, 32, 32)
 IN_FEATURES = 72
@@ -126,7 +129,9 @@ def test_non_finite_adapter_reaches_no_other_row(
     clean = _added(y, x, _stack(modules), adapters)
     part = modules[1].slices[0]
     assert part is not None
-    getattr(part, factor)[0, 0] = value
+    damaged = {name: getattr(part, name).clone() for name in ("lora_a", "lora_b")}
+    damaged[factor][0, 0] = value
+    modules[1] = LoraModule((replace(part, **damaged), *modules[1].slices[1:]))
     poisoned = _added(y, x, _stack(modules), adapters)
     others = adapters != 1
     assert torch.equal(poisoned[others], clean[others])

@@ -6,6 +6,8 @@ import torch
 from tenora_kernels.norm import add_rms_norm, reference, rms_norm
 from tenora_kernels.testing import ODD_SIZES, is_close, is_far
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", ODD_SIZES)

@@ -11,6 +11,8 @@ from tenora_kernels.errors import KernelInputError, UnsupportedRopeTypeError
 from tenora_kernels.rope import apply_rope, build_rope_table, reference
 from tenora_kernels.testing import is_close, is_far
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,

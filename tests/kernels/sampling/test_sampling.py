@@ -6,6 +6,8 @@ from torch import Tensor
 
 from tenora_kernels.sampling import finite_rows, greedy, reference, sample, uniform_rows
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 VOCABULARIES = (1, 63, 512, 2049, 49152)
 
 

@@ -1,0 +1,59 @@
+"""Products with a packed weight in C++: weights in their own dtype, sums in float32."""
+
+import torch
+from torch import Tensor
+
+from tenora_kernels.errors import DtypeError, ShapeError
+from tenora_kernels.native import library
+from tenora_kernels.native.library import PackedWeight
+
+
+class NativeProduct:
+    """y = x W^T + b, the twin of `reference.linear` for float32 x.
+
+    Each output adds its terms in the order of k in one chain of fused multiply-adds, so its bits
+    depend on its own row of x alone.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight = PackedWeight(weight)
+        self._bias = None if bias is None else bias.detach().float().contiguous()
+        self._bias_pointer = None if self._bias is None else self._bias.data_ptr()
+        self._out_features, self._in_features = weight.shape
+        self._run = library.library().tn_linear
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x [T, in] times the weight: float32 [T, out]."""
+        self._check(x)
+        y = torch.empty(x.shape[0], self._out_features)
+        self._multiply(x, y, adds=False)
+        return y
+
+    def add_(self, y: Tensor, x: Tensor) -> None:
+        """Add the product to y [T, out], float32 and contiguous."""
+        self._check(x)
+        if y.dtype != torch.float32 or not y.is_contiguous():
+            raise DtypeError(f"the product is added to contiguous float32, got {y.dtype}")
+        if y.shape != (x.shape[0], self._out_features):
+            raise ShapeError(f"y is {tuple(y.shape)}, the product {x.shape[0], self._out_features}")
+        self._multiply(x, y, adds=True)
+
+    def _multiply(self, x: Tensor, y: Tensor, *, adds: bool) -> None:
+        self._run(
+            self._weight.address,
+            self._bias_pointer,
+            x.data_ptr(),
+            x.stride(0),
+            y.data_ptr(),
+            self._out_features,
+            x.shape[0],
+            adds,
+        )
+
+    def _check(self, x: Tensor) -> None:
+        if x.dtype != torch.float32 or x.device.type != "cpu":
+            raise DtypeError(f"the native product takes float32 on the CPU, got {x.dtype}")
+        if x.dim() != 2 or x.shape[1] != self._in_features or x.stride(1) != 1:
+            raise ShapeError(
+                f"x is {tuple(x.shape)}, the weight takes contiguous rows of {self._in_features}"
+            )

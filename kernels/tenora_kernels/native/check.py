@@ -1,0 +1,83 @@
+"""Runs one product of every kind in a fresh build and compares it with plain Python.
+
+`python check.py LIBRARY` exits with 0 when all agree. It imports nothing but the standard
+library, so that it starts at once and only the build can fail it.
+"""
+
+import ctypes
+import random
+import struct
+import sys
+
+ROWS, COLUMNS, INNER = 7, 37, 19
+TOLERANCE = 1e-4
+FLOAT32, BFLOAT16, FLOAT16 = range(3)
+
+
+class _Packed(ctypes.Structure):
+    _fields_ = (
+        ("kind", ctypes.c_int64),
+        ("n", ctypes.c_int64),
+        ("k", ctypes.c_int64),
+        ("data", ctypes.c_void_p),
+    )
+
+
+def encode(kind: int, values: list[float]) -> bytes:
+    """`values`, exact in every kind, as elements of the kind."""
+    if kind == BFLOAT16:
+        return b"".join(struct.pack("<f", value)[2:] for value in values)
+    return struct.pack(f"<{len(values)}{'f' if kind == FLOAT32 else 'e'}", *values)
+
+
+def product_error(library: ctypes.CDLL, kind: int) -> float:
+    """The largest difference of x W^T from plain sums."""
+    rng = random.Random(kind)  # noqa: S311 - test data
+    x = [rng.randrange(-64, 64) / 64 for _ in range(ROWS * INNER)]
+    w = [rng.randrange(-64, 64) / 64 for _ in range(COLUMNS * INNER)]
+    library.tn_packed_bytes.restype = ctypes.c_int64
+    size = library.tn_packed_bytes(*map(ctypes.c_int64, (kind, COLUMNS, INNER)))
+    packed = ctypes.create_string_buffer(size)
+    source = ctypes.create_string_buffer(encode(kind, w))
+    library.tn_pack(
+        ctypes.c_int64(kind), source, ctypes.c_int64(COLUMNS), ctypes.c_int64(INNER), packed
+    )
+    matrix = _Packed(kind, COLUMNS, INNER, ctypes.addressof(packed))
+    x_array = (ctypes.c_float * len(x))(*x)
+    y_array = (ctypes.c_float * (ROWS * COLUMNS))()
+    library.tn_linear(
+        ctypes.byref(matrix),
+        None,
+        x_array,
+        ctypes.c_int64(INNER),
+        y_array,
+        ctypes.c_int64(COLUMNS),
+        ctypes.c_int64(ROWS),
+        ctypes.c_int64(0),
+    )
+    return max(
+        abs(
+            y_array[row * COLUMNS + column]
+            - sum(x[row * INNER + i] * w[column * INNER + i] for i in range(INNER))
+        )
+        for row in range(ROWS)
+        for column in range(COLUMNS)
+    )
+
+
+def main() -> int:
+    library = ctypes.CDLL(sys.argv[1])
+    for threads in (1, 2):
+        library.tn_set_threads(ctypes.c_int64(threads))
+        for kind in (FLOAT32, BFLOAT16, FLOAT16):
+            if not library.tn_has_kind(ctypes.c_int64(kind)):
+                continue
+            error = product_error(library, kind)
+            if not error <= TOLERANCE:
+                print(f"a product of kind {kind} is wrong by {error}", file=sys.stderr)  # noqa: T201
+                return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

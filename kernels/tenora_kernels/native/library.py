@@ -1,0 +1,168 @@
+"""The loaded C++ library: its functions with their types, and the structures they read."""
+
+import ctypes
+from ctypes import POINTER, Structure, c_double, c_int64, c_void_p
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from tenora_kernels.errors import BackendUnavailableError
+from tenora_kernels.native.build import built_library
+
+INTERFACE = 1
+KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+
+class PackedMatrix(Structure):
+    """A weight [n, k] in panels; `data` is memory that someone else keeps alive."""
+
+    _fields_ = (("kind", c_int64), ("n", c_int64), ("k", c_int64), ("data", c_void_p))
+
+
+class LoraSlice(Structure):
+    """One projection of an adapter's fused module."""
+
+    _fields_ = (
+        ("b", PackedMatrix),
+        ("a_column", c_int64),
+        ("y_column", c_int64),
+        ("scaling", c_double),
+    )
+
+
+class LoraModule(Structure):
+    """One adapter's factors of one fused module."""
+
+    _fields_ = (("a", PackedMatrix), ("num_slices", c_int64), ("slices", POINTER(LoraSlice)))
+
+
+class AttentionArgs(Structure):
+    """See `src/attention.h`."""
+
+    _fields_ = (
+        ("q", c_void_p),
+        ("q_stride", c_int64),
+        ("out", c_void_p),
+        ("k_cache", c_void_p),
+        ("v_cache", c_void_p),
+        ("q_heads", c_int64),
+        ("kv_heads", c_int64),
+        ("head_dim", c_int64),
+        ("num_blocks", c_int64),
+        ("block_size", c_int64),
+        ("num_sequences", c_int64),
+        ("query_starts", c_void_p),
+        ("seq_lens", c_void_p),
+        ("blocks", c_void_p),
+        ("table_starts", c_void_p),
+        ("scale", c_double),
+        ("soft_cap", c_double),
+        ("window", c_int64),
+    )
+
+
+class RopeArgs(Structure):
+    """See `src/pointwise.h`."""
+
+    _fields_ = (
+        ("q", c_void_p),
+        ("k", c_void_p),
+        ("v", c_void_p),
+        ("q_stride", c_int64),
+        ("k_stride", c_int64),
+        ("v_stride", c_int64),
+        ("q_heads", c_int64),
+        ("kv_heads", c_int64),
+        ("head_dim", c_int64),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+        ("positions", c_void_p),
+        ("slots", c_void_p),
+        ("k_cache", c_void_p),
+        ("v_cache", c_void_p),
+        ("num_slots", c_int64),
+    )
+
+
+_P, _I, _D = c_void_p, c_int64, c_double
+SIGNATURES: dict[str, tuple[type, ...]] = {
+    "tn_set_threads": (_I,),
+    "tn_pack": (_I, _P, _I, _I, _P),
+    "tn_linear": (_P, _P, _P, _I, _P, _I, _I, _I),
+    "tn_lora_add": (_P, _I, _P, _I, _P, _P, _I, _P),
+    "tn_attention": (_P,),
+    "tn_rope_write_kv": (_P, _I),
+    "tn_rms_norm": (_P, _I, _P, _D, _P, _I, _I),
+    "tn_add_rms_norm": (_P, _P, _P, _D, _P, _P, _I, _I),
+    "tn_silu_mul": (_P, _P, _I, _I),
+    "tn_gelu_tanh_mul": (_P, _P, _I, _I),
+    "tn_greedy": (_P, _I, _I, _I, _P, _P),
+}
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Return the library of this machine, built if need be.
+
+    Raises:
+        BackendUnavailableError: it cannot be built or loaded here.
+    """
+    try:
+        loaded = ctypes.CDLL(str(built_library()))
+    except OSError as error:
+        raise BackendUnavailableError(f"the CPU kernels cannot be loaded: {error}") from error
+    loaded.tn_interface.restype = c_int64
+    if loaded.tn_interface() != INTERFACE:
+        raise BackendUnavailableError("the built CPU kernels are of another version; rebuild them")
+    for name, argtypes in SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.argtypes = argtypes
+        function.restype = None
+    loaded.tn_packed_bytes.argtypes = (_I, _I, _I)
+    loaded.tn_packed_bytes.restype = c_int64
+    loaded.tn_set_threads(torch.get_num_threads())
+    return loaded
+
+
+@cache
+def is_available() -> bool:
+    """Whether the C++ kernels run on this machine; builds them on the first call."""
+    try:
+        library()
+    except BackendUnavailableError:
+        return False
+    return True
+
+
+def set_threads(threads: int) -> None:
+    """Let jobs run on `threads` threads, the caller included. Not while one runs."""
+    library().tn_set_threads(threads)
+
+
+@cache
+def has_kind(dtype: torch.dtype) -> bool:
+    """Whether weights of this dtype can be stored packed as they are."""
+    return dtype in KINDS and bool(library().tn_has_kind(c_int64(KINDS[dtype])))
+
+
+class PackedWeight:
+    """A frozen weight [n, k] in the layout of the C++ products, and its descriptor."""
+
+    def __init__(self, weight: Tensor) -> None:
+        """Copy `weight`, of a dtype that `has_kind` knows."""
+        source = weight.detach().contiguous()
+        kind, (n, k) = KINDS[source.dtype], source.shape
+        size = library().tn_packed_bytes(kind, n, k)
+        # one vector more: rows begin where a cache line does
+        self._memory = torch.empty(size + 64, dtype=torch.uint8)
+        start = -self._memory.data_ptr() % 64
+        self._data = self._memory[start : start + size]
+        library().tn_pack(kind, source.data_ptr(), n, k, self._data.data_ptr())
+        self.descriptor = PackedMatrix(kind, n, k, self._data.data_ptr())
+        self.address = ctypes.addressof(self.descriptor)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a product reads."""
+        return self._data.nbytes

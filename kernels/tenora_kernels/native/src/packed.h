@@ -1,0 +1,215 @@
+// A frozen weight W [n, k], packed into panels of PANEL output columns, and the one small product
+// that everything here is made of: a tile of rows of x times a panel.
+//
+// Every output element is a single chain of fused multiply-adds in the order of k, so its bits
+// depend on its own row of x and its own column of W: not on how many rows there are, which rows
+// share a tile, or which thread runs it.
+//
+// Storage of a panel, k after k (FLOAT32, FLOAT16) or pair of k after pair (BFLOAT16, where the
+// even k is the low half of 32 bits): one row of PANEL columns each. The last panel is LANES wide
+// when that is enough for its columns.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "simd.h"
+
+namespace tenora {
+
+enum Kind : int64_t { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
+
+struct PackedMatrix {
+  int64_t kind, n, k;
+  const void* data;
+};
+
+TN_INLINE int64_t panels_of(int64_t n) { return (n + PANEL - 1) / PANEL; }
+
+TN_INLINE int panel_width(int64_t n, int64_t panel) {
+  return n - panel * PANEL > LANES ? PANEL : LANES;
+}
+
+// Bytes of one column over all k.
+TN_INLINE int64_t column_bytes(int64_t kind, int64_t k) {
+  return kind == FLOAT32 ? 4 * k : kind == FLOAT16 ? 2 * k : 4 * ((k + 1) / 2);
+}
+
+TN_INLINE const void* panel_data(const PackedMatrix& w, int64_t panel) {
+  return (const char*)w.data + panel * PANEL * column_bytes(w.kind, w.k);
+}
+
+TN_INLINE int64_t packed_bytes(int64_t kind, int64_t n, int64_t k) {
+  int64_t panels = panels_of(n);
+  int64_t columns = panels ? (panels - 1) * PANEL + panel_width(n, panels - 1) : 0;
+  return columns * column_bytes(kind, k);
+}
+
+TN_INLINE void pack_panel(int64_t kind, const void* source, int64_t n, int64_t k, int64_t panel,
+                          void* out) {
+  int width = panel_width(n, panel);
+  for (int c = 0; c < width; c++) {
+    int64_t row = panel * PANEL + c;
+    bool real = row < n;
+    if (kind == FLOAT32) {
+      for (int64_t i = 0; i < k; i++)
+        ((float*)out)[i * width + c] = real ? ((const float*)source)[row * k + i] : 0.0f;
+    } else if (kind == FLOAT16) {
+      for (int64_t i = 0; i < k; i++)
+        ((uint16_t*)out)[i * width + c] = real ? ((const uint16_t*)source)[row * k + i] : 0;
+    } else {
+      const uint16_t* from = (const uint16_t*)source + row * k;
+      for (int64_t i = 0; i < k; i += 2) {
+        uint32_t low = real ? from[i] : 0, high = real && i + 1 < k ? from[i + 1] : 0;
+        ((uint32_t*)out)[i / 2 * width + c] = low | high << 16;
+      }
+    }
+  }
+}
+
+// What a tile reads and writes: pointers to the rows, so that rows need not be neighbours.
+struct TileRows {
+  const float* x[MAX_TILE_ROWS];
+  float* y[MAX_TILE_ROWS];
+};
+
+template <int M, int NV>
+TN_INLINE void multiply_add(vf (&acc)[M][NV], const TileRows& rows, int64_t k, const vf (&w)[NV]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < M; i++) {
+    vf x = splat(rows.x[i][k]);
+#pragma GCC unroll 2
+    for (int j = 0; j < NV; j++) fma_into(acc[i][j], x, w[j]);
+  }
+}
+
+template <int64_t KIND, int M, int NV>
+TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* panel, int64_t k) {
+  if constexpr (KIND == FLOAT32) {
+    for (int64_t i = 0; i < k; i++) {
+      const vf* from = (const vf*)panel + i * NV;
+      vf w[NV];
+      for (int j = 0; j < NV; j++) w[j] = from[j];
+      multiply_add(acc, rows, i, w);
+    }
+  } else if constexpr (KIND == BFLOAT16) {
+    for (int64_t i = 0; i + 1 < k; i += 2) {
+      const vu* from = (const vu*)panel + i / 2 * NV;
+      {
+        vf w[NV];  // of the even k
+        for (int j = 0; j < NV; j++) w[j] = (vf)(from[j] << 16);
+        multiply_add(acc, rows, i, w);
+      }
+      {
+        vf w[NV];  // of the odd k
+        for (int j = 0; j < NV; j++) w[j] = (vf)((from[j] >> 16) << 16);
+        multiply_add(acc, rows, i + 1, w);
+      }
+    }
+    if (k % 2) {
+      const vu* from = (const vu*)panel + k / 2 * NV;
+      vf w[NV];
+      for (int j = 0; j < NV; j++) w[j] = (vf)(from[j] << 16);
+      multiply_add(acc, rows, k - 1, w);
+    }
+  } else {
+#if defined(__F16C__)
+    for (int64_t i = 0; i < k; i++) {
+      const uint16_t* from = (const uint16_t*)panel + i * NV * LANES;
+      vf w[NV];
+      for (int j = 0; j < NV; j++) {
+#if defined(__AVX512F__)
+        w[j] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)(from + j * LANES)));
+#else
+        w[j] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(from + j * LANES)));
+#endif
+      }
+      multiply_add(acc, rows, i, w);
+    }
+#endif
+  }
+}
+
+// How a tile's sums become outputs: y = sums * scale + bias, added to what y holds if `adds`.
+struct Epilogue {
+  const float* bias;  // of the tile's columns, or null
+  float scale;
+  bool adds;
+};
+
+template <int M, int NV>
+TN_INLINE void write_tile(vf (&acc)[M][NV], const TileRows& rows, const Epilogue& end, int columns) {
+  for (int i = 0; i < M; i++) {
+    if (columns == NV * LANES) {
+      for (int j = 0; j < NV; j++) {
+        vf value = acc[i][j] * end.scale;
+        if (end.bias) value += load(end.bias + j * LANES);
+        if (end.adds) value += load(rows.y[i] + j * LANES);
+        store(rows.y[i] + j * LANES, value);
+      }
+      continue;
+    }
+    float sums[NV * LANES];
+    for (int j = 0; j < NV; j++) store(sums + j * LANES, acc[i][j]);
+    for (int c = 0; c < columns; c++) {
+      float value = sums[c] * end.scale;
+      if (end.bias) value += end.bias[c];
+      if (end.adds) value += rows.y[i][c];
+      rows.y[i][c] = value;
+    }
+  }
+}
+
+template <int64_t KIND, int NV, int M>
+void tile(const TileRows& rows, const void* panel, int64_t k, const Epilogue& end, int columns) {
+  vf acc[M][NV];
+  for (int i = 0; i < M; i++)
+    for (int j = 0; j < NV; j++) acc[i][j] = vf{};
+  accumulate<KIND>(acc, rows, panel, k);
+  write_tile(acc, rows, end, columns);
+}
+
+typedef void (*TileFn)(const TileRows&, const void*, int64_t, const Epilogue&, int);
+
+template <int64_t KIND, int NV, int... M>
+constexpr std::array<TileFn, MAX_TILE_ROWS> tiles_of(std::integer_sequence<int, M...>) {
+  return {tile<KIND, NV, M + 1>...};
+}
+
+template <int64_t KIND, int NV>
+constexpr auto TILES = tiles_of<KIND, NV>(std::make_integer_sequence<int, MAX_TILE_ROWS>{});
+
+TN_INLINE TileFn tile_for(int64_t kind, int width, int rows) {
+  if (width == PANEL)
+    return kind == FLOAT32    ? TILES<FLOAT32, 2>[rows - 1]
+           : kind == BFLOAT16 ? TILES<BFLOAT16, 2>[rows - 1]
+                              : TILES<FLOAT16, 2>[rows - 1];
+  return kind == FLOAT32    ? TILES<FLOAT32, 1>[rows - 1]
+         : kind == BFLOAT16 ? TILES<BFLOAT16, 1>[rows - 1]
+                            : TILES<FLOAT16, 1>[rows - 1];
+}
+
+// The next tile of `left` rows: as even as the largest tile allows (16 rows are 6, 5 and 5).
+TN_INLINE int tile_rows(int64_t left) {
+  int64_t tiles = (left + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS;
+  return (int)((left + tiles - 1) / tiles);
+}
+
+// Rows [0, count) times one panel. `row(i, x, y)` gives row i's input and output pointers.
+template <typename Row>
+TN_INLINE void rows_times_panel(const PackedMatrix& w, int64_t panel, int64_t count,
+                                const Epilogue& end, Row row) {
+  int width = panel_width(w.n, panel);
+  int columns = (int)std::min<int64_t>(width, w.n - panel * PANEL);
+  const void* data = panel_data(w, panel);
+  for (int64_t done = 0; done < count;) {
+    int m = tile_rows(count - done);
+    TileRows rows;
+    for (int i = 0; i < m; i++) row(done + i, rows.x[i], rows.y[i]);
+    tile_for(w.kind, width, m)(rows, data, w.k, end, columns);
+    done += m;
+  }
+}
+
+}  // namespace tenora

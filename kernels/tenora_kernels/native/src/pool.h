@@ -1,0 +1,154 @@
+// The threads of this library. A job is a number of chunks; whoever is free takes the next one.
+//
+// The calling thread always works too, and waits for chunks, never for threads: a worker that the
+// operating system keeps away delays nothing but the chunk it holds. Workers spin for a moment
+// after a job, because the next one of the same step follows within microseconds, then sleep.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <thread>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "simd.h"
+
+namespace tenora {
+
+typedef void (*ChunkFn)(void* job, int64_t chunk, int thread);
+
+constexpr int64_t SPIN_NS = 100'000;
+constexpr int MAX_THREADS = 256;
+
+TN_INLINE void pause_briefly() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+class Pool {
+ public:
+  // Sets how many threads work on a job, the caller included. Not while a job runs.
+  void set_threads(int wanted) {
+    wanted = wanted < 1 ? 1 : wanted > MAX_THREADS ? MAX_THREADS : wanted;
+    for (; started_ < wanted - 1; started_++) {
+      std::thread(&Pool::work, this, started_ + 1).detach();
+    }
+    active_.store(wanted, std::memory_order_relaxed);
+  }
+
+  int threads() const { return active_.load(std::memory_order_relaxed); }
+
+  // Runs fn(job, chunk, thread) for every chunk; returns when all are done.
+  void run(int64_t chunks, ChunkFn fn, void* job) {
+    if (chunks <= 0) return;
+    if (threads() == 1 || chunks == 1) {
+      for (int64_t chunk = 0; chunk < chunks; chunk++) fn(job, chunk, 0);
+      return;
+    }
+    fn_.store(fn, std::memory_order_relaxed);
+    job_.store(job, std::memory_order_relaxed);
+    chunks_.store(chunks, std::memory_order_relaxed);
+    done_.store(0, std::memory_order_relaxed);
+    uint64_t epoch = (ticket_.load(std::memory_order_relaxed) >> 32) + 1;
+    ticket_.store(epoch << 32, std::memory_order_seq_cst);
+    if (sleeping_.load(std::memory_order_seq_cst) > 0) wake();
+    take_chunks(epoch, 0);
+    for (int64_t spins = 0; done_.load(std::memory_order_acquire) < chunks; spins++) {
+      pause_briefly();
+      if (spins > 2000) std::this_thread::yield();
+    }
+  }
+
+ private:
+  // Claims chunks of job `epoch` until none is left. A claim succeeds only while that job runs,
+  // so what was read of the job before the claim is still true after it.
+  void take_chunks(uint64_t epoch, int thread) {
+    for (;;) {
+      uint64_t ticket = ticket_.load(std::memory_order_acquire);
+      if (ticket >> 32 != epoch % (1ull << 32)) return;
+      ChunkFn fn = fn_.load(std::memory_order_relaxed);
+      void* job = job_.load(std::memory_order_relaxed);
+      int64_t chunk = (int64_t)(ticket & 0xffffffffu);
+      if (chunk >= chunks_.load(std::memory_order_relaxed)) return;
+      if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
+      fn(job, chunk, thread);
+      done_.fetch_add(1, std::memory_order_release);
+    }
+  }
+
+  void work(int thread) {
+    uint64_t seen = 0;
+    for (;;) {
+      seen = wait_for_job(seen);
+      if (thread < threads()) take_chunks(seen, thread);
+    }
+  }
+
+  uint64_t wait_for_job(uint64_t seen) {
+    auto epoch = [this] { return ticket_.load(std::memory_order_acquire) >> 32; };
+    auto start = std::chrono::steady_clock::now();
+    for (int spins = 1;; spins++) {
+      uint64_t now = epoch();
+      if (now != seen) return now;
+      pause_briefly();
+      if (spins % 64) continue;
+      auto waited = std::chrono::steady_clock::now() - start;
+      if (waited < std::chrono::nanoseconds(SPIN_NS)) continue;
+      sleep_until_woken(seen);
+      start = std::chrono::steady_clock::now();
+    }
+  }
+
+  void sleep_until_woken(uint64_t seen) {
+    uint32_t signal = signal_.load(std::memory_order_acquire);
+    sleeping_.fetch_add(1, std::memory_order_seq_cst);
+    if (ticket_.load(std::memory_order_seq_cst) >> 32 == seen) {
+#if defined(__linux__)
+      syscall(SYS_futex, &signal_, FUTEX_WAIT_PRIVATE, signal, nullptr, nullptr, 0);
+#else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+#endif
+    }
+    sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  void wake() {
+    signal_.fetch_add(1, std::memory_order_release);
+#if defined(__linux__)
+    syscall(SYS_futex, &signal_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+#endif
+  }
+
+  alignas(64) std::atomic<uint64_t> ticket_{0};  // job number in the high half, next chunk below
+  alignas(64) std::atomic<int64_t> done_{0};
+  alignas(64) std::atomic<ChunkFn> fn_{nullptr};
+  std::atomic<void*> job_{nullptr};
+  std::atomic<int64_t> chunks_{0};
+  alignas(64) std::atomic<uint32_t> signal_{0};
+  std::atomic<int> sleeping_{0};
+  std::atomic<int> active_{1};
+  int started_ = 0;
+};
+
+// Never destroyed: its threads may outlive the destructors of a process that ends.
+inline Pool& pool() {
+  static Pool* const shared = new Pool;
+  return *shared;
+}
+
+template <typename Job>
+TN_INLINE void run_chunks(int64_t chunks, Job& job) {
+  pool().run(
+      chunks, [](void* j, int64_t chunk, int thread) { (*(Job*)j)(chunk, thread); }, (void*)&job);
+}
+
+}  // namespace tenora

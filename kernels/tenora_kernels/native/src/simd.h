@@ -1,0 +1,112 @@
+// Vectors of the widest registers that the compiler was told of, and the few operations on them
+// that plain C++ cannot say. Everything else is arithmetic on `vf`, which compiles anywhere.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tenora {
+
+#if defined(__AVX512F__)
+constexpr int VECTOR_BYTES = 64;
+constexpr int MAX_TILE_ROWS = 12;  // 24 accumulators, 2 weights, 1 input of 32 registers
+#elif defined(__AVX2__)
+constexpr int VECTOR_BYTES = 32;
+constexpr int MAX_TILE_ROWS = 6;  // 12 accumulators, 2 weights, 1 input of 16 registers
+#else
+constexpr int VECTOR_BYTES = 16;
+constexpr int MAX_TILE_ROWS = 6;
+#endif
+constexpr int LANES = VECTOR_BYTES / 4;
+constexpr int PANEL = 2 * LANES;  // columns of a packed panel
+
+// may_alias and aligned(4): loads and stores need no alignment
+typedef float vf __attribute__((vector_size(VECTOR_BYTES), may_alias, aligned(4)));
+typedef uint32_t vu __attribute__((vector_size(VECTOR_BYTES), may_alias, aligned(4)));
+typedef int32_t vi __attribute__((vector_size(VECTOR_BYTES), may_alias, aligned(4)));
+
+#define TN_INLINE static inline __attribute__((always_inline))
+
+TN_INLINE vf load(const float* p) { return *(const vf*)p; }
+TN_INLINE void store(float* p, vf v) { *(vf*)p = v; }
+TN_INLINE vf splat(float x) { return x - vf{}; }
+
+// acc += a * b, rounded once. The compiler may not split or reorder it, and the accumulator stays
+// in its register: written as plain arithmetic, GCC copies accumulators and spills them.
+TN_INLINE void fma_into(vf& acc, vf a, vf b) {
+#if defined(__FMA__)
+  vf sum = acc;
+  asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  acc = sum;
+#else
+  acc += a * b;
+#endif
+}
+
+TN_INLINE vf max_of(vf a, vf b) { return a > b ? a : b; }
+
+// The sum of all lanes, halves added to halves: one order whatever the caller.
+TN_INLINE float sum_of(vf v) {
+  float lanes[LANES];
+  store(lanes, v);
+  for (int width = LANES / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+  return lanes[0];
+}
+
+TN_INLINE float max_of_lanes(vf v) {
+  float lanes[LANES];
+  store(lanes, v);
+  float best = lanes[0];
+  for (int i = 1; i < LANES; i++) best = lanes[i] > best ? lanes[i] : best;
+  return best;
+}
+
+// e^x with a relative error below 2 ulp: Cephes' expf (range reduction by ln 2, degree 6).
+// Below -87.3 it is 0, above 88.7 infinity; NaN stays NaN.
+TN_INLINE vf exp_of(vf x) {
+  const vf top = splat(88.72284f), bottom = splat(-87.33654f);
+  vf clamped = x > top ? top : x;
+  clamped = clamped < bottom ? bottom : clamped;
+  vf scaled = clamped * 1.44269504088896341f;
+  const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  vf whole = (scaled + magic) - magic;
+  vf r = clamped - whole * 0.693359375f;
+  r = r + whole * 2.12194440e-4f;
+  vf p = splat(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  // 2^whole in two factors: whole reaches 128, which one exponent cannot hold
+  vi n = __builtin_convertvector(whole, vi);
+  vi first = n >> 1, second = n - first;
+  p = p * (vf)((first + 127) << 23) * (vf)((second + 127) << 23);
+  p = x < bottom ? vf{} : p;
+  p = x > top ? splat(std::numeric_limits<float>::infinity()) : p;
+  return x != x ? x : p;
+}
+
+TN_INLINE float bf16_to_float(uint16_t bits) {
+  uint32_t wide = (uint32_t)bits << 16;
+  float value;
+  memcpy(&value, &wide, 4);
+  return value;
+}
+
+// To the nearest bfloat16, ties to even; NaN stays NaN.
+TN_INLINE uint16_t float_to_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40);
+  return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+
+}  // namespace tenora

@@ -1,0 +1,76 @@
+// The C interface of the library: what `library.py` declares to ctypes, and nothing else.
+// Callers have checked shapes; pointers are to contiguous rows of float32 unless named otherwise.
+
+#include "attention.h"
+#include "linear.h"
+#include "lora.h"
+#include "pointwise.h"
+
+using namespace tenora;
+
+extern "C" {
+
+int64_t tn_interface() { return 1; }
+
+// Whether weights of this kind can be multiplied here.
+int64_t tn_has_kind(int64_t kind) {
+#if defined(__F16C__)
+  return kind >= FLOAT32 && kind <= FLOAT16;
+#else
+  return kind == FLOAT32 || kind == BFLOAT16;
+#endif
+}
+
+int64_t tn_lanes() { return LANES; }
+
+void tn_set_threads(int64_t threads) { pool().set_threads((int)threads); }
+
+int64_t tn_packed_bytes(int64_t kind, int64_t n, int64_t k) { return packed_bytes(kind, n, k); }
+
+// source [n, k] of the kind's element type.
+void tn_pack(int64_t kind, const void* source, int64_t n, int64_t k, void* out) {
+  PackedMatrix w{kind, n, k, out};
+  for_rows(panels_of(n), PANEL * k, [&](int64_t panel) {
+    pack_panel(kind, source, n, k, panel, (void*)panel_data(w, panel));
+  });
+}
+
+void tn_linear(const PackedMatrix* w, const float* bias, const float* x, int64_t x_stride, float* y,
+               int64_t y_stride, int64_t rows, int64_t adds) {
+  linear(*w, bias, x, x_stride, y, y_stride, rows, adds != 0);
+}
+
+void tn_lora_add(const float* x, int64_t x_stride, float* y, int64_t y_stride,
+                 const LoraModule* const* modules, const LoraSegment* segments,
+                 int64_t num_segments, const int32_t* rows) {
+  lora_add(x, x_stride, y, y_stride, modules, segments, num_segments, rows);
+}
+
+void tn_attention(const AttentionArgs* args) { attention(*args); }
+
+void tn_rope_write_kv(const RopeArgs* args, int64_t tokens) { rope_write_kv(*args, tokens); }
+
+void tn_rms_norm(const float* x, int64_t x_stride, const float* weight, double eps, float* y,
+                 int64_t rows, int64_t h) {
+  rms_norm(x, x_stride, weight, eps, y, rows, h);
+}
+
+void tn_add_rms_norm(const float* x, const float* residual, const float* weight, double eps,
+                     float* sum, float* y, int64_t rows, int64_t h) {
+  add_rms_norm(x, residual, weight, eps, sum, y, rows, h);
+}
+
+void tn_silu_mul(const float* gate_up, float* y, int64_t rows, int64_t inner) {
+  gated(gate_up, y, rows, inner, [](vf x) { return silu(x); });
+}
+
+void tn_gelu_tanh_mul(const float* gate_up, float* y, int64_t rows, int64_t inner) {
+  gated(gate_up, y, rows, inner, [](vf x) { return gelu_tanh(x); });
+}
+
+void tn_greedy(const float* logits, int64_t stride, int64_t rows, int64_t n, int64_t* index,
+               uint8_t* is_finite) {
+  greedy(logits, stride, rows, n, index, is_finite);
+}
+
+}  // extern "C"

@@ -1,0 +1,81 @@
+"""The C++ product: every kind of weight, every number of rows, the same bits for a row."""
+
+import pytest
+import torch
+
+from tenora_kernels.errors import KernelInputError
+from tenora_kernels.linear import reference
+from tenora_kernels.linear.native import NativeProduct
+from tenora_kernels.native import library
+from tenora_kernels.testing import ODD_SIZES, is_close, is_far, poisoned
+
+KINDS = (torch.float32, torch.bfloat16, torch.float16)
+ROWS = (*range(1, 27), 63, 64, 65, 107, 109, 130)
+
+
+def _draw(*shape: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator)
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("in_features", [1, 2, 33, 576])
+@pytest.mark.parametrize("out_features", ODD_SIZES)
+def test_equals_reference_exactly_stored(
+    out_features: int, in_features: int, dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    weight = (_draw(out_features, in_features, generator=generator) / in_features**0.5).to(dtype)
+    bias = _draw(out_features, generator=generator)
+    x = _draw(13, in_features, generator=generator)
+    product = NativeProduct(weight, bias)
+    expected = reference.linear(x.double(), weight.double(), bias.double())
+    assert is_far(product(x) - bias, expected, torch.float32)
+    assert is_close(product(x), expected, torch.float32)
+    y = _draw(13, out_features, generator=generator)
+    summed = y + expected
+    product.add_(y, x)
+    assert is_close(y, summed, torch.float32)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("dtype", KINDS)
+def test_a_row_has_the_same_bits_in_every_batch(
+    dtype: torch.dtype, threads: int, generator: torch.Generator
+) -> None:
+    library.set_threads(threads)
+    try:
+        product = NativeProduct(_draw(131, 577, generator=generator).to(dtype), None)
+        x = _draw(max(ROWS), 577, generator=generator)
+        whole = product(x)
+        for rows in ROWS:
+            assert torch.equal(product(x[:rows]), whole[:rows]), rows
+            assert torch.equal(product(x[-rows:]), whole[-rows:]), rows
+    finally:
+        library.set_threads(torch.get_num_threads())
+
+
+def test_reads_nothing_beyond_a_row(generator: torch.Generator) -> None:
+    memory = poisoned(9, 40)
+    memory[:, 3:36] = _draw(9, 33, generator=generator)
+    x = memory[:, 3:36]
+    product = NativeProduct(_draw(17, 33, generator=generator).bfloat16(), None)
+    assert torch.equal(product(x), product(x.contiguous()))
+    assert product(x).isfinite().all()
+
+
+def test_a_poisoned_row_stays_alone(generator: torch.Generator) -> None:
+    product = NativeProduct(_draw(40, 64, generator=generator), None)
+    x = _draw(16, 64, generator=generator)
+    clean = product(x)
+    x[5] = float("nan")
+    others = torch.arange(16) != 5
+    assert torch.equal(product(x)[others], clean[others])
+    assert product(x)[5].isnan().all()
+
+
+@pytest.mark.parametrize(
+    "x",
+    [torch.ones(2, 3), torch.ones(2, 4, dtype=torch.bfloat16), torch.ones(4, 2).T, torch.ones(4)],
+)
+def test_refuses_what_it_cannot_read(x: torch.Tensor) -> None:
+    with pytest.raises(KernelInputError):
+        NativeProduct(torch.ones(5, 4), None)(x)
