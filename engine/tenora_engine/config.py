@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+BackendName = Literal["auto", "reference", "cpu", "native", "triton"]
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +27,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     listen_url: str
     """ZeroMQ address of the front, e.g. `ipc:///run/tenora/engine.sock`."""
     replica_id: str = "local"
+    device: DeviceName = "auto"
+    """Where the model runs; `auto` takes a GPU if torch finds one."""
+    kernel_backend: BackendName = "auto"
+    """Which kernels run; `auto` takes the fastest of the device."""
     weight_dtype: DtypeName = "auto"
     kv_cache_bytes: int = 1 << 30
     block_size: int = 16
@@ -35,6 +41,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_step_tokens: int = 512
     """Token budget of a step: decodes first, prefill chunks fill the rest."""
     max_device_adapters: int = 32
+    device_adapter_ranks: int = 1024
+    """Sum of the ranks that a GPU has room for in each projection, in steps of 8."""
     max_lora_rank: int = 128
     max_adapter_bytes: int = 512 << 20
     host_adapter_bytes: int = 2 << 30

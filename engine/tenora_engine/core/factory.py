@@ -8,22 +8,20 @@ import torch
 
 from tenora_engine.adapter_files.source import AdapterSource
 from tenora_engine.config import EngineConfig
-from tenora_engine.core.adapters.active_set import ActiveSet
 from tenora_engine.core.adapters.loading import load_adapter
 from tenora_engine.core.adapters.residency import AdapterResidency
 from tenora_engine.core.adapters.weights import AdapterWeights
 from tenora_engine.core.core import Core
 from tenora_engine.core.kv_cache.block_pool import BlockPool
 from tenora_engine.core.messages import CoreReady
-from tenora_engine.core.model_runner.cpu_runner import CpuModelRunner
+from tenora_engine.core.model_runner.create import create_model_runner
 from tenora_engine.core.model_runner.kv_memory import kv_block_bytes
-from tenora_engine.core.model_runner.sampler import Sampler
 from tenora_engine.core.models.config import ModelConfig
 from tenora_engine.core.models.config_file import read_model_config
 from tenora_engine.core.models.loading import load_transformer
 from tenora_engine.core.scheduler.scheduler import Scheduler, SchedulerLimits
 from tenora_engine.text.tokenizer import Tokenizer
-from tenora_kernels.dispatch import active_backend
+from tenora_kernels.dispatch import active_backend, choose_backend, use_backend
 
 DTYPES = {
     "float32": torch.float32,
@@ -32,10 +30,19 @@ DTYPES = {
 }
 
 
-def serving_dtype(config: EngineConfig) -> torch.dtype:
-    """The configured dtype; `auto` is bfloat16 where the CPU multiplies it in hardware."""
+def serving_device(config: EngineConfig) -> torch.device:
+    """The configured device; `auto` is the first GPU that torch finds, else the CPU."""
+    if config.device != "auto":
+        return torch.device(config.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def serving_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
+    """The configured dtype; `auto` is bfloat16 where the device multiplies it in hardware."""
     if config.weight_dtype != "auto":
         return DTYPES[config.weight_dtype]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 - torch has no public name
     return torch.bfloat16 if has_bf16 else torch.float32
 
@@ -48,20 +55,23 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
     """
     torch.set_num_threads(config.num_threads or len(os.sched_getaffinity(0)))
     model_config = read_model_config(config.model_dir)
-    dtype = serving_dtype(config)
+    device = serving_device(config)
+    use_backend(choose_backend(device, config.kernel_backend))
+    dtype = serving_dtype(config, device)
     context_length = min(
         model_config.context_length, config.max_context_tokens or model_config.context_length
     )
-    model = load_transformer(config.model_dir, model_config, dtype, context_length)
+    model = load_transformer(config.model_dir, model_config, dtype, context_length, device)
     num_blocks = _num_blocks(config, model_config, dtype)
-    residency = _build_residency(config, model_config, dtype)
-    runner = CpuModelRunner(
+    runner, residency = create_model_runner(
+        config,
         model,
-        Sampler(_ids_without_token(config.model_dir, model_config.vocab_size)),
-        ActiveSet(model_config, dtype, residency.weights),
+        _build_residency(config, model_config, dtype),
+        masked_ids=_ids_without_token(config.model_dir, model_config.vocab_size),
+        context_length=context_length,
         num_blocks=num_blocks,
-        block_size=config.block_size,
-        kv_dtype=dtype,
+        dtype=dtype,
+        device=device,
     )
     limits = SchedulerLimits(
         max_running_sequences=config.max_running_sequences,
@@ -119,7 +129,7 @@ def _ready(
         num_blocks=num_blocks,
         block_size=config.block_size,
         kernel_backend=active_backend(),
-        attention_backend="cpu-paged",
+        attention_backend="triton-paged" if active_backend() == "triton" else "cpu-paged",
         weight_dtype=dtype_name,
         kv_dtype=dtype_name,
     )

@@ -8,6 +8,7 @@ given away before it was used, or nobody has asked for it for a while.
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 from tenora_engine.core.adapters.base import Residency
 from tenora_engine.core.adapters.residency import RETRY_FAILED_AFTER_S, AdapterResidency
@@ -17,6 +18,22 @@ from tenora_engine.protocol.messages import AdapterState
 
 PROMISE_S = 1.0
 """How long a filled slot waits for a sequence that no longer asks for it."""
+
+
+class AdapterPlaces(Protocol):
+    """Device memory for adapters; `DeviceAdapters` is the real one."""
+
+    def fits(self, weights: AdapterWeights) -> bool:
+        """Whether there is memory for the adapter now."""
+        ...
+
+    def load(self, lora_index: int, weights: AdapterWeights) -> None:
+        """Put it at a place that no step uses; returns when the device has it."""
+        ...
+
+    def unload(self, lora_index: int) -> None:
+        """Free the place and its memory."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -38,19 +55,19 @@ class _Slot:
 class DeviceResidency(Residency):
     """The device tier over the host tier. Called from the step loop only.
 
-    `copy(slot, weights)` runs on the copier thread and returns when the device has the factors.
+    `adapters.load` runs on the copier thread; nothing else is asked of `adapters` meanwhile.
     """
 
     def __init__(
         self,
         host: AdapterResidency,
-        copy: Callable[[int, AdapterWeights], None],
+        adapters: AdapterPlaces,
         *,
         num_slots: int,
         monotonic: Callable[[], float],
     ) -> None:
         self._host = host
-        self._copy = copy
+        self._adapters = adapters
         self._monotonic = monotonic
         self._free = list(range(num_slots - 1, -1, -1))
         self._slots: dict[str, _Slot] = {}
@@ -84,23 +101,30 @@ class DeviceResidency(Residency):
             del self._errors[digest]
         if not self._host.is_resident(digest):
             return None
-        index = self._take_index(now)
-        if index is None:
-            return None
+        if any(slot.copying is not None for slot in self._slots.values()):
+            return None  # one copy at a time; this one begins after it
         weights = self._host.weights(digest)
-        copying = self._copier.submit(self._copy, index, weights)
+        if not self._make_room(weights, now):
+            return None
+        index = self._free.pop()
+        copying = self._copier.submit(self._adapters.load, index, weights)
         slot = _Slot(index, digest, copying, weights.size_bytes, now)
         self._slots[digest] = slot
         return slot
 
-    def _take_index(self, now: float) -> int | None:
-        if self._free:
-            return self._free.pop()
-        idle = [slot for slot in self._slots.values() if slot.may_be_given_away(now)]
-        if not idle:
-            return None
-        oldest = min(idle, key=lambda slot: slot.last_wanted)
-        return self._slots.pop(oldest.digest).index
+    def _make_room(self, weights: AdapterWeights, now: float) -> bool:
+        """Give idle places away until one is free and the adapter fits, least wanted first."""
+        idle = sorted(
+            (slot for slot in self._slots.values() if slot.may_be_given_away(now)),
+            key=lambda slot: slot.last_wanted,
+        )
+        for slot in idle:
+            if self._free and self._adapters.fits(weights):
+                return True
+            del self._slots[slot.digest]
+            self._adapters.unload(slot.index)
+            self._free.append(slot.index)
+        return bool(self._free) and self._adapters.fits(weights)
 
     def _collect(self, slot: _Slot, now: float) -> None:
         future, slot.copying = slot.copying, None
@@ -118,7 +142,7 @@ class DeviceResidency(Residency):
         failed = self._errors.get(digest)
         return failed[0] if failed is not None else self._host.load_error(digest)
 
-    def slot_of(self, digest: str) -> int:
+    def lora_index_of(self, digest: str) -> int:
         """The slot of a resident adapter; it stays the same while the adapter is pinned."""
         return self._slots[digest].index
 

@@ -14,8 +14,9 @@ from tenora_engine.core.models.errors import UnsupportedModelError
 class Checkpoint:
     """Tensors by name over one or several safetensors files. Use as a context manager."""
 
-    def __init__(self, model_dir: Path, dtype: torch.dtype) -> None:
+    def __init__(self, model_dir: Path, dtype: torch.dtype, device: torch.device) -> None:
         self._dtype = dtype
+        self._device = device
         self._files = {path: safe_open(path, framework="pt") for path in _weight_files(model_dir)}
         handles: list[Any] = list(self._files.values())
         self._file_of = {name: f for f in handles for name in f.keys()}  # noqa: SIM118 - no dict
@@ -36,7 +37,7 @@ class Checkpoint:
         return name in self._file_of
 
     def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """One tensor in the serving dtype.
+        """One tensor on the device in the serving dtype.
 
         Raises:
             UnsupportedModelError: it is missing or has another shape.
@@ -49,7 +50,7 @@ class Checkpoint:
             raise UnsupportedModelError(
                 f"tensor {name} has shape {tuple(tensor.shape)}, the config asks for {shape}"
             )
-        return tensor.to(self._dtype)
+        return tensor.to(self._device, self._dtype)
 
 
 def _weight_files(model_dir: Path) -> list[Path]:

@@ -10,9 +10,15 @@ from tenora_engine.core.models.transformer import DecoderLayer, Transformer
 from tenora_kernels.linear import PackedLinear
 from tenora_kernels.rope import build_rope_table
 
+CPU = torch.device("cpu")
+
 
 def load_transformer(
-    model_dir: Path, config: ModelConfig, dtype: torch.dtype, context_length: int
+    model_dir: Path,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    context_length: int,
+    device: torch.device = CPU,
 ) -> Transformer:
     """Load and pack all weights; each is read once.
 
@@ -20,7 +26,10 @@ def load_transformer(
         UnsupportedModelError: a tensor is missing or has the wrong shape.
     """
     hidden, vocab = config.hidden_size, config.vocab_size
-    with Checkpoint(model_dir, dtype) as weights:
+    cos, sin = build_rope_table(
+        config.head_dim, context_length, config.rope_theta, config.rope_scaling
+    )
+    with Checkpoint(model_dir, dtype, device) as weights:
         embedding = weights.read("model.embed_tokens.weight", (vocab, hidden))
         head = (
             embedding
@@ -33,9 +42,7 @@ def load_transformer(
             layers=[_load_layer(weights, config, i) for i in range(config.num_layers)],
             final_norm=weights.read("model.norm.weight", (hidden,)),
             lm_head=PackedLinear(head, None),
-            rope=build_rope_table(
-                config.head_dim, context_length, config.rope_theta, config.rope_scaling
-            ),
+            rope=(cos.to(device), sin.to(device)),
         )
 
 

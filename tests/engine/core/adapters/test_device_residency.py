@@ -14,27 +14,43 @@ from tenora_engine.core.adapters.weights import AdapterWeights
 
 @dataclass
 class World:
-    """Host and device with two slots, a clock, and copies that a test can hold back."""
+    """Host and device with two places, a clock, and copies that a test can hold back.
+
+    The device has memory for adapters of 30 bytes together.
+    """
 
     now: float = 100.0
     copies: list[tuple[int, str]] = field(default_factory=list)
     may_copy: Event = field(default_factory=Event)
     fails: bool = False
+    used: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.may_copy.set()
         host = AdapterResidency(
-            lambda digest: AdapterWeights(digest=digest, layers=(), size_bytes=10, total_rank=1),
+            lambda digest: AdapterWeights(
+                digest=digest,
+                layers=(),
+                size_bytes=25 if digest.startswith("large") else 10,
+                total_rank=1,
+            ),
             capacity_bytes=1 << 20,
             monotonic=lambda: self.now,
         )
-        self.residency = DeviceResidency(host, self._copy, num_slots=2, monotonic=lambda: self.now)
+        self.residency = DeviceResidency(host, self, num_slots=2, monotonic=lambda: self.now)
 
-    def _copy(self, slot: int, weights: AdapterWeights) -> None:
+    def fits(self, weights: AdapterWeights) -> bool:
+        return sum(self.used.values()) + weights.size_bytes <= 30
+
+    def load(self, lora_index: int, weights: AdapterWeights) -> None:
         assert self.may_copy.wait(10)
         if self.fails:
             raise RuntimeError("out of memory")
-        self.copies.append((slot, weights.digest))
+        self.copies.append((lora_index, weights.digest))
+        self.used[lora_index] = weights.size_bytes
+
+    def unload(self, lora_index: int) -> None:
+        del self.used[lora_index]
 
     def bring(self, digest: str) -> bool:
         """Ask until nothing is loading any more; whether the adapter is in a slot."""
@@ -73,15 +89,15 @@ def test_a_step_does_not_wait_for_a_copy(world: World) -> None:
 def test_each_adapter_has_its_own_slot_while_it_is_pinned(world: World) -> None:
     assert world.bring("a")
     assert world.bring("b")
-    slots = {world.residency.slot_of("a"), world.residency.slot_of("b")}
+    slots = {world.residency.lora_index_of("a"), world.residency.lora_index_of("b")}
     assert slots == {0, 1}
     for digest in ("a", "b"):
         world.residency.acquire(digest)
     assert not world.bring("c")
     world.residency.release("a")
-    freed = world.residency.slot_of("a")
+    freed = world.residency.lora_index_of("a")
     assert world.bring("c")
-    assert world.residency.slot_of("c") == freed
+    assert world.residency.lora_index_of("c") == freed
 
 
 def test_evicts_least_recently_wanted_adapter_first(world: World) -> None:
@@ -121,3 +137,12 @@ def test_a_failed_copy_fails_its_adapter_and_frees_the_slot(world: World) -> Non
     use(world, "b")
     assert world.bring("a")
     assert world.residency.load_error("a") is None
+
+
+def test_an_adapter_waits_for_memory_that_running_ones_hold(world: World) -> None:
+    assert world.bring("a")
+    world.residency.acquire("a")
+    assert not world.bring("large")
+    world.residency.release("a")
+    assert world.bring("large")
+    assert world.used == {world.residency.lora_index_of("large"): 25}
