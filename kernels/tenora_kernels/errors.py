@@ -5,6 +5,7 @@ KernelError
 │   ├── ShapeError
 │   ├── DtypeError
 │   └── UnsupportedRopeTypeError
+├── PoolFullError           a LoRA pool has too few free pages for an adapter
 └── BackendUnavailableError the chosen backend cannot run on this machine
 """
 
@@ -37,6 +38,12 @@ class UnsupportedRopeTypeError(KernelInputError):
     """The base model's rope scaling is of a type that no table builder knows."""
 
     code = "unsupported_rope_type"
+
+
+class PoolFullError(KernelError, RuntimeError):
+    """A LoRA pool has no room for one more adapter; unload one, or make the pool larger."""
+
+    code = "pool_full"
 
 
 class BackendUnavailableError(KernelError, RuntimeError):

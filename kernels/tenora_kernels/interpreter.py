@@ -10,6 +10,8 @@ from triton.runtime.jit import JITFunction
 
 from tenora_kernels.errors import BackendUnavailableError
 
+_ready_modules: set[int] = set()
+
 
 def interpret_kernels() -> None:
     """Interpret every kernel of this process that is imported from now on.
@@ -35,6 +37,7 @@ def interpret_kernels() -> None:
                 interpreted = interpreter.InterpretedFunction(value.fn)
                 setattr(module, name, replaced.setdefault(value.fn, interpreted))
     interpreter.interpreter_builder.create_dot = _dot
+    interpreter.InterpretedFunction.__call__ = _call
 
 
 def _dot(a: Any, b: Any, d: Any, *_options: object) -> Any:
@@ -46,6 +49,15 @@ def _dot(a: Any, b: Any, d: Any, *_options: object) -> Any:
     dtype = d.data.dtype
     product = np.einsum("...mk,...kn->...mn", _widened(a, dtype), _widened(b, dtype))
     return interpreter.TensorHandle(product + d.data, d.dtype.scalar)
+
+
+def _call(function: Any, *args: object, **kwargs: object) -> Any:
+    """Call a function of a kernel; Triton's own makes the language ready anew in every call."""
+    module = id(function.fn.__globals__)
+    if module not in _ready_modules:
+        interpreter._patch_lang(function.fn)  # noqa: SLF001 - what the replaced one does
+        _ready_modules.add(module)
+    return function.rewrite()(*args, **kwargs)
 
 
 def _widened(handle: Any, dtype: Any) -> Any:
