@@ -1,0 +1,48 @@
+"""The GPU's core run by Triton's interpreter, in a process of its own: backends are global.
+
+    python -m tests.engine.core.gpu.in_interpreter TASK.json ANSWERS.json
+
+A task names a model folder, settings and waves of requests; each wave runs until the core is
+idle, before the next one is added.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tenora_kernels.interpreter import interpret_kernels
+from tests.support.core_driver import CoreDriver, add, engine_config
+
+
+def run_task(task: dict[str, Any]) -> dict[str, Any]:
+    """Tokens of every request, and what the core said of itself."""
+    config = engine_config(Path(task["folder"]), Path(task["model_dir"]), **task["settings"])
+    driver = CoreDriver(config)
+    tokens: dict[str, list[int]] = {}
+    try:
+        for wave in task["waves"]:
+            tokens |= driver.run(*[add(**request) for request in wave])
+    finally:
+        driver.close()
+    return {
+        "tokens": tokens,
+        "kernel_backend": driver.ready.kernel_backend,
+        "attention_backend": driver.ready.attention_backend,
+        "preemptions": sum(output.num_preemptions for output in driver.last.values()),
+        "free_blocks": driver.core.stats().num_free_blocks + driver.core.stats().num_cached_blocks,
+        "blocks": driver.core.stats().num_blocks,
+    }
+
+
+def main() -> int:
+    """Run every task of the file. Returns the exit status."""
+    interpret_kernels()
+    tasks = json.loads(Path(sys.argv[1]).read_text())
+    answers = {name: run_task(task) for name, task in tasks.items()}
+    Path(sys.argv[2]).write_text(json.dumps(answers))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
