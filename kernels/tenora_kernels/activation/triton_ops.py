@@ -45,7 +45,14 @@ def _launch(gate_up: Tensor, *, is_silu: bool) -> Tensor:
     if rows.stride(1) != 1:
         rows = rows.contiguous()
     gated_kernel[(rows.shape[0], triton.cdiv(size, BLOCK))](
-        rows, out, size, rows.stride(0), IS_SILU=is_silu, BLOCK=BLOCK, num_warps=NUM_WARPS
+        rows,
+        out,
+        size,
+        rows.stride(0),
+        IS_SILU=is_silu,
+        BLOCK=BLOCK,
+        num_warps=NUM_WARPS,
+        enable_fp_fusion=True,
     )
     return out
 

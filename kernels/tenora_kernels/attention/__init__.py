@@ -17,6 +17,7 @@ rotate_and_store = Op(
     reference.rotate_and_store,
     cpu.rotate_and_store,
     native="tenora_kernels.attention.native:rotate_and_store",
+    triton="tenora_kernels.attention.triton_ops:rotate_and_store",
 )
 
 __all__ = ["AttentionBatch", "paged_attention", "rotate_and_store", "write_kv"]

@@ -6,6 +6,8 @@ import torch
 import triton
 
 from tenora_kernels.attention import triton_kernels as kernels
+from tenora_kernels.attention.cache_write import launch
+from tenora_kernels.attention.cache_write import triton_kernels as write_kernels
 from tenora_kernels.attention.tiles import (
     MAX_PARTS,
     SPLIT,
@@ -38,16 +40,17 @@ class _Model:
         return self.q_heads // self.kv_heads
 
     def signature(self) -> dict[str, str]:
-        wide = dict.fromkeys(("q", "k", "v", "out"), _TYPES[self.dtype])
+        wide = dict.fromkeys(("q", "k", "v", "out", "q_out"), _TYPES[self.dtype])
         cache = dict.fromkeys(("k_cache", "v_cache"), "*u8" if self.is_fp8 else _TYPES[self.dtype])
         float32 = dict.fromkeys(
-            ("k_scale", "v_scale", "part_mixed", "part_peak", "part_mass"), "*fp32"
+            ("k_scale", "v_scale", "part_mixed", "part_peak", "part_mass", "cos", "sin"), "*fp32"
         )
         tables = dict.fromkeys(("block_tables", "seq_lens", "cu_query_lens"), "*i32")
         sizes = dict.fromkeys(
             (*_ROUND_SIZES, "table_stride", "max_parts", "window", "num_sequences"), "i32"
         )
-        numbers = {"scale": "fp32", "soft_cap": "fp32", "slot_mapping": "*i64"}
+        numbers = dict.fromkeys(("scale", "soft_cap"), "fp32")
+        numbers |= dict.fromkeys(("slot_mapping", "positions"), "*i64")
         return wide | cache | float32 | tables | sizes | numbers
 
     def layer_constants(self) -> dict[str, int]:
@@ -126,7 +129,7 @@ def _write_case(model: _Model) -> CompileCase:
     block_h, block_d = triton.next_power_of_2(model.kv_heads), padded_dim(model.head_dim)
     return CompileCase(
         f"write_kv.{model.name}",
-        kernels.write_kv_kernel,
+        write_kernels.write_kv_kernel,
         model.signature(),
         {
             "HEADS": model.kv_heads,
@@ -141,17 +144,37 @@ def _write_case(model: _Model) -> CompileCase:
     )
 
 
+def _rotate_case(model: _Model) -> CompileCase:
+    return CompileCase(
+        f"rotate_and_store.{model.name}",
+        write_kernels.rotate_and_store_kernel,
+        model.signature(),
+        {
+            "Q_HEADS": model.q_heads,
+            "HEADS": model.kv_heads,
+            "HEAD_DIM": model.head_dim,
+            "SCALE_STRIDE": 1,
+            "IS_FP8": model.is_fp8,
+            "BLOCK_H": launch.BLOCK_H,
+            "BLOCK_HALF": triton.next_power_of_2(model.head_dim // 2),
+        },
+        launch.ROTATE_WARPS,
+        divisible_by_16=_ROUND_SIZES,
+    )
+
+
 _8B = _Model("8b", 32, 8, 128)
 _8B_FP8 = _Model("8b_fp8", 32, 8, 128, is_fp8=True)
 _SMOLLM2 = _Model("smollm2", 9, 3, 64)
 # every branch at the widest head
 _WIDEST = _Model("widest", 16, 8, 256, block_size=32, has_window=True, has_cap=True)
 _FLOAT32 = _Model("fp32", 32, 8, 128, dtype=torch.float32)
-_ATTENDING = (_8B, _8B_FP8, _SMOLLM2, _WIDEST, _FLOAT32)
+_ATTENDING = (_8B, _8B_FP8, _SMOLLM2, _WIDEST)
 
 COMPILE_CASES = [
     *(_decode_case(model) for model in _ATTENDING),
-    *(_prefill_case(model) for model in _ATTENDING),
-    *(_join_case(model) for model in (_8B, _WIDEST)),
-    *(_write_case(model) for model in (_8B, _8B_FP8, _SMOLLM2)),
+    *(_prefill_case(model) for model in (*_ATTENDING, _FLOAT32)),
+    _join_case(_8B),
+    _write_case(_8B_FP8),
+    *(_rotate_case(model) for model in (_8B, _8B_FP8)),
 ]

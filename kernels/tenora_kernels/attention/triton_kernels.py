@@ -1,4 +1,4 @@
-"""Paged attention and cache writes on a GPU: device code only; `triton_ops.py` launches it.
+"""Paged attention on a GPU: device code only; `triton_ops.py` launches it.
 
 Rows of a tile are queries times the query heads of one KV head, so that a KV head is read once
 for its whole group. Scores and sums are float32, in powers of two. The order of every sum is a
@@ -8,94 +8,9 @@ function of positions alone: tiles begin at multiples of BLOCK_N, parts at multi
 import triton
 import triton.language as tl
 
+from tenora_kernels.attention.cache_write.triton_kernels import from_e4m3, in_head
+
 LOG2E = tl.constexpr(1.4426950408889634)
-
-
-@triton.jit
-def write_kv_kernel(
-    k,  # [T, HEADS, HEAD_DIM], strided by token and head
-    v,
-    k_cache,  # [HEADS, num_slots, HEAD_DIM] contiguous
-    v_cache,
-    k_scale,
-    v_scale,
-    slot_mapping,  # int64 [T]
-    k_stride_token,
-    k_stride_head,
-    v_stride_token,
-    v_stride_head,
-    num_slots,
-    HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    SCALE_STRIDE: tl.constexpr,
-    IS_FP8: tl.constexpr,
-    BLOCK_H: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
-    """One token: all its heads to one slot of every head; a negative slot stores nothing."""
-    token = tl.program_id(0).to(tl.int64)
-    slot = tl.load(slot_mapping + token).to(tl.int64)
-    if slot < 0:
-        return
-    head = tl.arange(0, BLOCK_H).to(tl.int64)  # [BLOCK_H]
-    dim = tl.arange(0, BLOCK_D)  # [BLOCK_D]
-    is_live = in_head(head < HEADS, HEAD_DIM, BLOCK_D)  # [BLOCK_H, BLOCK_D]
-    to = (head[:, None] * num_slots + slot) * HEAD_DIM + dim[None, :]
-    keys = tl.load(
-        k + token * k_stride_token + head[:, None] * k_stride_head + dim[None, :],
-        mask=is_live,
-        other=0.0,
-    )
-    values = tl.load(
-        v + token * v_stride_token + head[:, None] * v_stride_head + dim[None, :],
-        mask=is_live,
-        other=0.0,
-    )
-    if IS_FP8:
-        per_head = head * SCALE_STRIDE
-        key_scale = tl.load(k_scale + per_head, mask=head < HEADS, other=1.0)  # [BLOCK_H]
-        value_scale = tl.load(v_scale + per_head, mask=head < HEADS, other=1.0)
-        tl.store(k_cache + to, to_e4m3(keys.to(tl.float32) / key_scale[:, None]), mask=is_live)
-        tl.store(v_cache + to, to_e4m3(values.to(tl.float32) / value_scale[:, None]), mask=is_live)
-    else:
-        tl.store(k_cache + to, keys.to(k_cache.dtype.element_ty), mask=is_live)
-        tl.store(v_cache + to, values.to(v_cache.dtype.element_ty), mask=is_live)
-
-
-@triton.jit
-def to_e4m3(x):
-    """Return float32 as bits of float8 e4m3fn, nearest even, saturated; NaN stays NaN."""
-    size = tl.minimum(tl.abs(x), 448.0)
-    bits = size.to(tl.int32, bitcast=True)
-    sign = (x.to(tl.int32, bitcast=True) >> 24) & 0x80
-    normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (120 << 3)
-    # below 2^-6 steps are 2^-9, the unit in the last place of 2^14
-    small = (size + 16384.0).to(tl.int32, bitcast=True) & 0xFF
-    coded = tl.where(size < 0.015625, small, normal)
-    is_number = x == x  # noqa: PLR0124 - false of NaN alone
-    return tl.where(is_number, sign | coded, 0x7F).to(tl.uint8)
-
-
-@triton.jit
-def from_e4m3(bits):
-    """Return bits of float8 e4m3fn as float16 divided by 256, exactly, on any device."""
-    wide = bits.to(tl.int16)
-    moved = ((wide & 0x80) << 8) | ((wide & 0x7F) << 7)
-    quiet = tl.where((wide & 0x7F) == 0x7F, 0x7E00, moved)
-    return quiet.to(tl.int16).to(tl.float16, bitcast=True)
-
-
-@triton.jit
-def in_head(is_row, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Return the mask of rows and of a head's numbers: [rows, BLOCK_D], or [rows, 1] for all.
-
-    A mask of a column costs no register for each element, of which some devices have too few.
-    """
-    if HEAD_DIM == BLOCK_D:
-        mask = is_row[:, None]
-    else:
-        mask = is_row[:, None] & (tl.arange(0, BLOCK_D) < HEAD_DIM)[None, :]
-    return mask
 
 
 @triton.jit

@@ -70,6 +70,7 @@ def _launch(
         SIZE=size,
         BLOCK=triton.next_power_of_2(size),
         num_warps=_warps(size),
+        enable_fp_fusion=True,
     )
     return out, summed
 

@@ -53,6 +53,7 @@ def apply_rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, 
         BLOCK_HEADS=BLOCK_HEADS,
         BLOCK_HALF=triton.next_power_of_2(head_dim // 2),
         num_warps=NUM_WARPS,
+        enable_fp_fusion=True,
     )
     return q_out, k_out
 

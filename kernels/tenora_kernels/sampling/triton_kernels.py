@@ -68,7 +68,7 @@ def finite_chunk_kernel(
     tl.store(is_finite + row, 0, mask=tl.max(is_broken.to(tl.int32), axis=0) > 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def uniform_kernel(
     seeds,  # int64 [N]
     positions,  # int64 [N]

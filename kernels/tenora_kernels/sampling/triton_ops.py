@@ -37,6 +37,7 @@ def greedy(logits: Tensor) -> Tensor:
         best.shape[1],
         BLOCK_CHUNKS=triton.next_power_of_2(best.shape[1]),
         num_warps=1,
+        enable_fp_fusion=True,
     )
     return choice
 
@@ -66,7 +67,13 @@ def finite_rows(logits: Tensor) -> Tensor:
     is_finite = torch.ones(logits.shape[0], dtype=torch.uint8, device=logits.device)
     if logits.shape[0]:
         kernels.finite_chunk_kernel[_grid(logits)](
-            logits, is_finite, logits.shape[1], logits.stride(0), BLOCK=BLOCK, num_warps=NUM_WARPS
+            logits,
+            is_finite,
+            logits.shape[1],
+            logits.stride(0),
+            BLOCK=BLOCK,
+            num_warps=NUM_WARPS,
+            enable_fp_fusion=True,
         )
     return is_finite.view(torch.bool)
 
@@ -84,6 +91,7 @@ def uniform_rows(seeds: Tensor, positions: Tensor) -> Tensor:
             seeds.numel(),
             BLOCK=UNIFORM_BLOCK,
             num_warps=4,
+            enable_fp_fusion=True,
         )
     return numbers
 
@@ -121,6 +129,7 @@ def penalise_(
             logits.stride(0),
             BLOCK=BLOCK,
             num_warps=NUM_WARPS,
+            enable_fp_fusion=True,
         )
 
 
@@ -132,7 +141,7 @@ def count_tokens_(counts: Tensor, state_rows: Tensor, tokens: Tensor) -> None:
     _check_state(counts, counts.shape[1])
     if tokens.shape[0]:
         kernels.count_kernel[(tokens.shape[0],)](
-            counts, state_rows, tokens, counts.shape[1], num_warps=1
+            counts, state_rows, tokens, counts.shape[1], num_warps=1, enable_fp_fusion=True
         )
 
 
@@ -161,6 +170,7 @@ def _chunk_best(logits: Tensor) -> tuple[Tensor, Tensor]:
         logits.stride(0),
         BLOCK=BLOCK,
         num_warps=NUM_WARPS,
+        enable_fp_fusion=True,
     )
     return best, index
 

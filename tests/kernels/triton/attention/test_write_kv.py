@@ -5,8 +5,11 @@ import torch
 
 from tenora_kernels.attention import AttentionBatch, reference
 from tenora_kernels.attention.fp8_reference import FP8, from_fp8, to_fp8
-from tenora_kernels.attention.triton_ops import paged_attention, write_kv
+from tenora_kernels.attention.triton_ops import paged_attention, rotate_and_store, write_kv
 from tenora_kernels.errors import DtypeError, ShapeError
+from tenora_kernels.rope import RopeRows, build_rope_table
+from tenora_kernels.rope.reference import apply_rope
+from tenora_kernels.rope.triton_ops import apply_rope as triton_rope
 from tenora_kernels.testing import error_of, is_close, is_far, poisoned, ragged_kv
 
 
@@ -45,6 +48,57 @@ def test_float8_has_the_bits_of_its_specification(
         is_nan = k.isnan().transpose(0, 1)
         assert torch.equal(got[~is_nan], expected[~is_nan])
         assert ((got[is_nan] & 0x7F) == 0x7F).all()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "shape", "dtype"),
+    [
+        (1, (9, 3, 64), torch.float16),
+        (65, (2, 1, 80), torch.float32),
+        (2, (17, 9, 16), torch.bfloat16),
+        (0, (2, 1, 16), torch.float32),
+    ],
+)
+def test_rotates_and_stores_in_one_launch(
+    tokens: int, shape: tuple[int, int, int], dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    q_heads, heads, head_dim = shape
+    joined = torch.randn(tokens, q_heads + 2 * heads, head_dim, generator=generator).to(dtype)
+    q, k, v = torch.split(joined, [q_heads, heads, heads], dim=1)
+    slots = torch.randperm(9 * 16, generator=generator)[:tokens]
+    slots[1:2] = -1  # a padded token
+    positions = torch.randint(1, 2049, (tokens,), generator=generator)
+    rope = RopeRows(*build_rope_table(head_dim, 2049, 10_000.0), positions)
+    k_cache, v_cache = (poisoned(heads, 9, 16, head_dim, dtype=dtype) for _ in "kv")
+    got = rotate_and_store(q, k, v, rope, k_cache=k_cache, v_cache=v_cache, slot_mapping=slots)
+    tables = [table.to(dtype).double() for table in rope.gathered]
+    expected_q, expected_k = apply_rope(q.double(), k.double(), *tables)
+    assert tokens == 0 or is_far(q, expected_q, dtype)
+    assert is_close(got, expected_q, dtype)
+    live = slots >= 0
+    flat_k, flat_v = (
+        cache.view(heads, -1, head_dim).transpose(0, 1) for cache in (k_cache, v_cache)
+    )
+    assert is_close(flat_k[slots[live]], expected_k[live], dtype)
+    assert torch.equal(flat_v[slots[live]], v[live])
+    assert int(flat_k.isfinite().sum()) == int(live.sum()) * heads * head_dim
+
+
+def test_rotation_stores_the_float8_of_a_write(generator: torch.Generator) -> None:
+    q, k, v = torch.randn(3, 5, 2, 16, generator=generator)
+    rope = RopeRows(*build_rope_table(16, 64, 10_000.0), torch.arange(5) * 7)
+    slots, scale = torch.tensor([3, 0, 17, 9, -1]), torch.tensor([0.02, 0.04])
+    caches = [torch.zeros(2, 2, 16, 16, dtype=FP8) for _ in range(4)]
+    write_kv(
+        triton_rope(q, k, *rope.gathered)[1], v, caches[0], caches[1], slots,
+        k_scale=scale, v_scale=scale,
+    )  # fmt: skip
+    rotate_and_store(
+        q, k, v, rope, k_cache=caches[2], v_cache=caches[3], slot_mapping=slots,
+        k_scale=scale, v_scale=scale,
+    )  # fmt: skip
+    for expected, got in zip(caches[:2], caches[2:], strict=True):
+        assert torch.equal(got.view(torch.uint8), expected.view(torch.uint8))
 
 
 @pytest.mark.parametrize("num_scales", [1, 2])

@@ -1,0 +1,1 @@
+"""Storing keys and values on a GPU, alone or with the rotation that precedes it."""
