@@ -1,9 +1,12 @@
 """The deterministic product on a GPU: a row has the same bits whatever shares its batch.
 
-Nothing of the tiling depends on the number of rows, and the inner dimension is never split
-between programs: each element adds its terms in one fixed order. For the batch-invariant mode;
-elsewhere the vendor's product is faster.
+A sum over the inputs is cut into splits of fixed size, added in order. Few tiles: each split is
+computed by a program of its own into a plane, and the planes are added. Many tiles: one program
+adds them. The tiles are the same, so the bits are. For the batch-invariant mode; elsewhere the
+vendor's product is faster.
 """
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -11,15 +14,30 @@ from torch import Tensor
 
 from tenora_kernels.compile_table import CompileCase
 from tenora_kernels.errors import DtypeError, ShapeError
-from tenora_kernels.linear.triton_kernels import linear_kernel
+from tenora_kernels.linear.triton_kernels import add_planes_kernel, linear_kernel
 
-# chosen for registers and shared memory on sm_80, sm_90 and gfx942; not yet measured
-TILES = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}
-LAUNCH = {"num_warps": 4, "num_stages": 3}
-# float32 has no exact tensor core product, and multiply-adds need more registers
-TILES_FLOAT32 = {"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8}
-LAUNCH_FLOAT32 = {"num_warps": 4, "num_stages": 2}
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+SPLIT_SIZE = 1024
+# a GPU has about this many multiprocessors; with as many tiles there is no need to split
+ENOUGH_TILES = 128
+ADD_BLOCK = 1024
+
+
+class Launch(NamedTuple):
+    """The one tiling of a dtype, whatever the number of rows. Not yet measured."""
+
+    tiles: dict[str, int]
+    num_warps: int
+    num_stages: int
+
+
+HALF = Launch(
+    {"SPLIT_SIZE": SPLIT_SIZE, "BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}, 8, 3
+)
+# float32 has no exact tensor core product, and multiply-adds need more registers
+FLOAT32 = Launch(
+    {"SPLIT_SIZE": SPLIT_SIZE, "BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8}, 4, 2
+)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -34,31 +52,60 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Reference: `reference.linear`.
     """
     _check(x, weight, bias)
-    num_tokens, in_features = x.shape
-    out_features = weight.shape[0]
+    (num_tokens, in_features), out_features = x.shape, weight.shape[0]
     y = x.new_empty(num_tokens, out_features)
     if y.numel() == 0:
         return y
-    is_wide = x.dtype == torch.float32
-    tiles = TILES_FLOAT32 if is_wide else TILES
+    tiles = FLOAT32.tiles if x.dtype == torch.float32 else HALF.tiles
     num_tiles = triton.cdiv(num_tokens, tiles["BLOCK_M"]) * triton.cdiv(
         out_features, tiles["BLOCK_N"]
     )
-    linear_kernel[(num_tiles,)](
-        x,
-        weight,
+    num_splits = triton.cdiv(in_features, SPLIT_SIZE)
+    if num_splits == 1 or num_tiles >= ENOUGH_TILES:
+        _launch((num_tiles, 1), x, weight, bias, out=y, num_splits=num_splits)
+        return y
+    planes = x.new_empty(num_splits, num_tokens, out_features, dtype=torch.float32)
+    _launch((num_tiles, num_splits), x, weight, None, out=planes, num_splits=1)
+    add_planes_kernel[(num_tokens, triton.cdiv(out_features, ADD_BLOCK))](
+        planes,
         bias,
         y,
         num_tokens,
         out_features,
-        in_features,
-        x.stride(0),
-        y.stride(0),
-        **tiles,
-        **(LAUNCH_FLOAT32 if is_wide else LAUNCH),
+        num_splits,
+        BLOCK_N=ADD_BLOCK,
+        num_warps=4,
         enable_fp_fusion=True,
     )
     return y
+
+
+def _launch(
+    grid: tuple[int, int],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    out: Tensor,
+    num_splits: int,
+) -> None:
+    launch = FLOAT32 if x.dtype == torch.float32 else HALF
+    linear_kernel[grid](
+        x,
+        weight,
+        bias,
+        out,
+        x.shape[0],
+        weight.shape[0],
+        x.shape[1],
+        x.stride(0),
+        out.stride(-2),
+        num_splits,
+        **launch.tiles,
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+        enable_fp_fusion=True,
+    )
 
 
 def _check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
@@ -75,18 +122,31 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         raise DtypeError(f"x, weight and bias must share one of {DTYPES}, got {dtypes}")
 
 
-def _case(dtype: str) -> CompileCase:
-    is_wide = dtype == "fp32"
-    sizes = ("num_tokens", "out_features", "in_features", "x_stride", "y_stride")
+def _case(name: str, dtype: str, y_dtype: str, launch: Launch) -> CompileCase:
+    sizes = ("num_tokens", "num_splits", "out_features", "in_features", "x_stride", "y_stride")
     return CompileCase(
-        f"linear.{dtype}",
+        f"linear.{name}",
         linear_kernel,
-        dict.fromkeys(("x_ptr", "weight_ptr", "bias_ptr", "y_ptr"), f"*{dtype}")
+        dict.fromkeys(("x_ptr", "weight_ptr", "bias_ptr"), f"*{dtype}")
+        | {"y_ptr": f"*{y_dtype}"}
         | dict.fromkeys(sizes, "i32"),
-        TILES_FLOAT32 if is_wide else TILES,
-        divisible_by_16=sizes[1:],
-        **(LAUNCH_FLOAT32 if is_wide else LAUNCH),
+        launch.tiles,
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+        divisible_by_16=sizes[2:],
     )
 
 
-COMPILE_CASES = [_case(dtype) for dtype in ("bf16", "fp32")]
+COMPILE_CASES = [
+    _case("bf16", "bf16", "bf16", HALF),
+    _case("bf16.planes", "bf16", "fp32", HALF),
+    _case("fp32", "fp32", "fp32", FLOAT32),
+    CompileCase(
+        "add_planes.bf16",
+        add_planes_kernel,
+        {"planes_ptr": "*fp32", "bias_ptr": "*bf16", "y_ptr": "*bf16"}
+        | dict.fromkeys(("num_tokens", "out_features", "num_planes"), "i32"),
+        {"BLOCK_N": ADD_BLOCK},
+        divisible_by_16=("out_features",),
+    ),
+]

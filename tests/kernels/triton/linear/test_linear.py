@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tenora_kernels.errors import DtypeError, ShapeError
-from tenora_kernels.linear.triton_ops import linear
+from tenora_kernels.linear.triton_ops import _launch, linear
 from tenora_kernels.testing import is_close, is_far, poisoned
 
 
@@ -36,6 +36,19 @@ def test_row_has_the_same_bits_in_any_batch(generator: torch.Generator) -> None:
     for rows in (slice(96, 97), slice(3, 66), slice(0, 97)):
         assert torch.equal(linear(x[rows], weight)[-1], together[rows][-1])
     assert linear(x, weight)[0].isnan().all()
+
+
+def test_splits_in_planes_and_in_one_program_give_the_same_bits(
+    generator: torch.Generator,
+) -> None:
+    x = torch.randn(33, 2100, generator=generator)
+    weight = torch.randn(65, 2100, generator=generator)
+    expected = x.double() @ weight.double().T
+    in_planes, in_one_program = linear(x, weight), torch.empty(33, 65)
+    _launch((4, 1), x, weight, None, out=in_one_program, num_splits=3)
+    assert is_far(expected - x[:, :1].double() * weight[:, 0].double(), expected, torch.float32)
+    assert is_close(in_planes, expected, torch.float32)
+    assert torch.equal(in_planes, in_one_program)
 
 
 def test_empty_batch_and_wrong_shapes(generator: torch.Generator) -> None:
