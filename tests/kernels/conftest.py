@@ -26,13 +26,20 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def plain_backend() -> Iterator[None]:
+    """Ops run torch's products unless a test asks for `backend`; put back after."""
+    before = dispatch.active_backend()
+    dispatch.use_backend("cpu")
+    yield
+    dispatch.use_backend(before)
+
+
 @pytest.fixture(params=["cpu", "native"])
-def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+def backend(request: pytest.FixtureRequest, plain_backend: None) -> str:
     """The CPU backends one after the other, bound for the test."""
     name: dispatch.Backend = request.param
     if name == "native":
         library.library()  # a machine without a compiler fails here and says so
-    before = dispatch.active_backend()
     dispatch.use_backend(name)
-    yield name
-    dispatch.use_backend(before)
+    return name

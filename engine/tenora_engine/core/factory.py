@@ -19,6 +19,8 @@ from tenora_engine.core.model_runner.kv_memory import kv_block_bytes
 from tenora_engine.core.models.config import ModelConfig
 from tenora_engine.core.models.config_file import read_model_config
 from tenora_engine.core.models.loading import load_transformer
+from tenora_engine.core.models.precision import Precision
+from tenora_engine.core.models.transformer import Transformer
 from tenora_engine.core.scheduler.scheduler import Scheduler, SchedulerLimits
 from tenora_engine.text.tokenizer import Tokenizer
 from tenora_kernels.dispatch import active_backend, choose_backend, use_backend
@@ -37,14 +39,21 @@ def serving_device(config: EngineConfig) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def serving_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
-    """The configured dtype; `auto` is bfloat16 where the device multiplies it in hardware."""
-    if config.weight_dtype != "auto":
-        return DTYPES[config.weight_dtype]
+def serving_precision(config: EngineConfig, device: torch.device) -> Precision:
+    """The configured dtype; `auto` is what the bound kernels compute fastest without loss.
+
+    The native kernels keep activations in float32 and take weights as they are stored; elsewhere
+    everything is bfloat16 where the device multiplies it in hardware.
+    """
+    wanted = None if config.weight_dtype == "auto" else DTYPES[config.weight_dtype]
+    if active_backend() == "native":
+        return Precision(activations=torch.float32, weights=wanted)
+    if wanted is not None:
+        return Precision.of(wanted)
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+        return Precision.of(torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16)
     has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 - torch has no public name
-    return torch.bfloat16 if has_bf16 else torch.float32
+    return Precision.of(torch.bfloat16 if has_bf16 else torch.float32)
 
 
 def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
@@ -57,16 +66,17 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
     model_config = read_model_config(config.model_dir)
     device = serving_device(config)
     use_backend(choose_backend(device, config.kernel_backend))
-    dtype = serving_dtype(config, device)
+    precision = serving_precision(config, device)
+    dtype = precision.activations
     context_length = min(
         model_config.context_length, config.max_context_tokens or model_config.context_length
     )
-    model = load_transformer(config.model_dir, model_config, dtype, context_length, device)
+    model = load_transformer(config.model_dir, model_config, precision, context_length, device)
     num_blocks = _num_blocks(config, model_config, dtype)
     runner, residency = create_model_runner(
         config,
         model,
-        _build_residency(config, model_config, dtype),
+        _build_residency(config, model_config, precision),
         masked_ids=_ids_without_token(config.model_dir, model_config.vocab_size),
         context_length=context_length,
         num_blocks=num_blocks,
@@ -87,16 +97,16 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
         context_length=context_length,
         max_waiting_sequences=config.max_waiting_sequences,
     )
-    return core, _ready(config, model_config, dtype, context_length, num_blocks)
+    return core, _ready(config, model, precision, context_length, num_blocks)
 
 
 def _build_residency(
-    config: EngineConfig, model_config: ModelConfig, dtype: torch.dtype
+    config: EngineConfig, model_config: ModelConfig, precision: Precision
 ) -> AdapterResidency:
     source = AdapterSource(config)
 
     def load(digest: str) -> AdapterWeights:
-        return load_adapter(source.fetch(digest), digest, model_config, dtype)
+        return load_adapter(source.fetch(digest), digest, model_config, precision.weights)
 
     return AdapterResidency(
         load, capacity_bytes=config.host_adapter_bytes, monotonic=time.monotonic
@@ -116,20 +126,23 @@ def _ids_without_token(model_dir: Path, vocab_size: int) -> list[int]:
 
 def _ready(
     config: EngineConfig,
-    model_config: ModelConfig,
-    dtype: torch.dtype,
+    model: Transformer,
+    precision: Precision,
     context_length: int,
     num_blocks: int,
 ) -> CoreReady:
-    dtype_name = str(dtype).removeprefix("torch.")
     return CoreReady(
-        vocab_size=model_config.vocab_size,
+        vocab_size=model.config.vocab_size,
         context_length=context_length,
         max_lora_rank=config.max_lora_rank,
         num_blocks=num_blocks,
         block_size=config.block_size,
         kernel_backend=active_backend(),
         attention_backend="triton-paged" if active_backend() == "triton" else "cpu-paged",
-        weight_dtype=dtype_name,
-        kv_dtype=dtype_name,
+        weight_dtype=_name_of(model.weight_dtype),
+        kv_dtype=_name_of(precision.activations),
     )
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

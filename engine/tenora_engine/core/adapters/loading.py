@@ -13,10 +13,11 @@ from tenora_kernels.lora import LoraModule, LoraSlice
 
 
 def load_adapter(
-    path: Path, digest: str, config: ModelConfig, dtype: torch.dtype
+    path: Path, digest: str, config: ModelConfig, dtype: torch.dtype | None
 ) -> AdapterWeights:
-    """Read a canonical file, whose digest was verified, into tensors of the serving dtype.
+    """Read a canonical file, whose digest was verified, into tensors of `dtype`.
 
+    None keeps each factor in the dtype of its file.
     Raises:
         AdapterUnavailableError: the file is damaged.
     """
@@ -45,7 +46,10 @@ def load_adapter(
 
 
 def _fused_module(
-    modules: dict[str, CanonicalModule], prefix: str, targets: tuple[str, ...], dtype: torch.dtype
+    modules: dict[str, CanonicalModule],
+    prefix: str,
+    targets: tuple[str, ...],
+    dtype: torch.dtype | None,
 ) -> LoraModule | None:
     found = [modules.get(f"{prefix}.{target}") for target in targets]
     if all(module is None for module in found):
@@ -53,7 +57,7 @@ def _fused_module(
     return LoraModule(tuple(None if m is None else _slice(m, dtype) for m in found))
 
 
-def _slice(module: CanonicalModule, dtype: torch.dtype) -> LoraSlice:
+def _slice(module: CanonicalModule, dtype: torch.dtype | None) -> LoraSlice:
     return LoraSlice(
         lora_a=_tensor(module.lora_a, module.lora_a_dtype, dtype),
         lora_b=_tensor(module.lora_b, module.lora_b_dtype, dtype),
@@ -61,8 +65,8 @@ def _slice(module: CanonicalModule, dtype: torch.dtype) -> LoraSlice:
     )
 
 
-def _tensor(array: NDArray[Any], stored: str, dtype: torch.dtype) -> torch.Tensor:
+def _tensor(array: NDArray[Any], stored: str, dtype: torch.dtype | None) -> torch.Tensor:
     tensor = torch.from_numpy(array)
     if stored == "BF16":
         tensor = tensor.view(torch.bfloat16)
-    return tensor.to(dtype, copy=True)  # the file's pages are not kept
+    return tensor.to(dtype or tensor.dtype, copy=True)  # the file's pages are not kept

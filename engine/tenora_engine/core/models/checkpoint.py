@@ -9,13 +9,14 @@ import torch
 from safetensors import safe_open
 
 from tenora_engine.core.models.errors import UnsupportedModelError
+from tenora_engine.core.models.precision import Precision
 
 
 class Checkpoint:
     """Tensors by name over one or several safetensors files. Use as a context manager."""
 
-    def __init__(self, model_dir: Path, dtype: torch.dtype, device: torch.device) -> None:
-        self._dtype = dtype
+    def __init__(self, model_dir: Path, precision: Precision, device: torch.device) -> None:
+        self._precision = precision
         self._device = device
         self._files = {path: safe_open(path, framework="pt") for path in _weight_files(model_dir)}
         handles: list[Any] = list(self._files.values())
@@ -37,11 +38,23 @@ class Checkpoint:
         return name in self._file_of
 
     def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """One tensor on the device in the serving dtype.
+        """One tensor on the device in the dtype of the activations.
 
         Raises:
             UnsupportedModelError: it is missing or has another shape.
         """
+        return self._read(name, shape).to(self._device, self._precision.activations)
+
+    def read_matrix(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """One operand of a product, on the device in the dtype that weights are held in.
+
+        Raises:
+            UnsupportedModelError: it is missing or has another shape.
+        """
+        tensor = self._read(name, shape)
+        return tensor.to(self._device, self._precision.weights or tensor.dtype)
+
+    def _read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         handle: Any = self._file_of.get(name)
         if handle is None:
             raise UnsupportedModelError(f"the checkpoint has no tensor {name}")
@@ -50,7 +63,7 @@ class Checkpoint:
             raise UnsupportedModelError(
                 f"tensor {name} has shape {tuple(tensor.shape)}, the config asks for {shape}"
             )
-        return tensor.to(self._device, self._dtype)
+        return tensor
 
 
 def _weight_files(model_dir: Path) -> list[Path]:

@@ -6,6 +6,7 @@ import torch
 
 from tenora_engine.core.models.checkpoint import Checkpoint
 from tenora_engine.core.models.config import ModelConfig
+from tenora_engine.core.models.precision import Precision
 from tenora_engine.core.models.transformer import DecoderLayer, Transformer
 from tenora_kernels.linear import PackedLinear
 from tenora_kernels.rope import build_rope_table
@@ -16,7 +17,7 @@ CPU = torch.device("cpu")
 def load_transformer(
     model_dir: Path,
     config: ModelConfig,
-    dtype: torch.dtype,
+    precision: Precision,
     context_length: int,
     device: torch.device = CPU,
 ) -> Transformer:
@@ -29,12 +30,12 @@ def load_transformer(
     cos, sin = build_rope_table(
         config.head_dim, context_length, config.rope_theta, config.rope_scaling
     )
-    with Checkpoint(model_dir, dtype, device) as weights:
-        embedding = weights.read("model.embed_tokens.weight", (vocab, hidden))
+    with Checkpoint(model_dir, precision, device) as weights:
+        embedding = weights.read_matrix("model.embed_tokens.weight", (vocab, hidden))
         head = (
             embedding
             if config.tie_word_embeddings
-            else weights.read("lm_head.weight", (vocab, hidden))
+            else weights.read_matrix("lm_head.weight", (vocab, hidden))
         )
         return Transformer(
             config,
@@ -70,8 +71,8 @@ def _load_layer(weights: Checkpoint, config: ModelConfig, index: int) -> Decoder
 def _load_linear(
     weights: Checkpoint, name: str, shape: tuple[int, int], has_bias: bool
 ) -> PackedLinear:
-    bias = weights.read(f"{name}.bias", shape[:1]) if has_bias else None
-    return PackedLinear(weights.read(f"{name}.weight", shape), bias)
+    bias = weights.read_matrix(f"{name}.bias", shape[:1]) if has_bias else None
+    return PackedLinear(weights.read_matrix(f"{name}.weight", shape), bias)
 
 
 def _load_qkv(weights: Checkpoint, config: ModelConfig, prefix: str) -> PackedLinear:
@@ -99,12 +100,15 @@ def _load_fused(
 ) -> PackedLinear:
     """Several products of one input as one: their rows one after the other."""
     rows = [
-        weights.read(f"{name}.weight", (size, in_features))
+        weights.read_matrix(f"{name}.weight", (size, in_features))
         for name, size in zip(names, sizes, strict=True)
     ]
     bias = None
     if has_bias:
         bias = torch.cat(
-            [weights.read(f"{name}.bias", (size,)) for name, size in zip(names, sizes, strict=True)]
+            [
+                weights.read_matrix(f"{name}.bias", (size,))
+                for name, size in zip(names, sizes, strict=True)
+            ]
         )
     return PackedLinear(torch.cat(rows), bias)

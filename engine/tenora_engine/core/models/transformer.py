@@ -13,11 +13,11 @@ from torch.nn import functional
 from tenora_engine.core.model_runner.forward_batch import ForwardBatch
 from tenora_engine.core.models.config import ModelConfig
 from tenora_kernels.activation import silu_mul
-from tenora_kernels.attention import paged_attention, write_kv
+from tenora_kernels.attention import paged_attention, rotate_and_store
 from tenora_kernels.linear import PackedLinear
 from tenora_kernels.lora import LoraPlan, LoraStack, lora_add_
 from tenora_kernels.norm import rms_norm
-from tenora_kernels.rope import apply_rope
+from tenora_kernels.rope import RopeRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class LayerKV:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """Weights of one layer in the serving dtype."""
+    """Weights of one layer; those of the norms in the dtype of the activations."""
 
     input_norm: torch.Tensor
     post_attention_norm: torch.Tensor
@@ -57,6 +57,22 @@ def adapted(
 ) -> torch.Tensor:
     """`linear(x)` plus each token's own low-rank product; no LoRA work without a stack."""
     y = linear(x)
+    if stack is not None and plan is not None:
+        lora_add_(y, x, stack, plan)
+    return y
+
+
+def add_adapted_(
+    y: torch.Tensor,
+    linear: PackedLinear,
+    x: torch.Tensor,
+    stack: LoraStack | None,
+    plan: LoraPlan | None,
+) -> torch.Tensor:
+    """`y` plus `adapted(linear, x, ...)`; in place where the product can add to its output."""
+    if not linear.adds_in_place:
+        return adapted(linear, x, stack, plan).add_(y)
+    linear.add_(y, x)
     if stack is not None and plan is not None:
         lora_add_(y, x, stack, plan)
     return y
@@ -82,6 +98,11 @@ class Transformer:
         self._lm_head = lm_head
         self._cos, self._sin = rope
 
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """The dtype that the products' weights are held in."""
+        return self._lm_head.dtype
+
     def forward(
         self,
         batch: ForwardBatch,
@@ -94,13 +115,14 @@ class Transformer:
         """
         config = self.config
         hidden = functional.embedding(batch.token_ids, self._embedding)  # [T, H]
+        hidden = hidden.to(self._final_norm.dtype)  # the activations' dtype
         if config.embedding_multiplier != 1.0:
             hidden = hidden * config.embedding_multiplier
-        cos, sin = self._cos[batch.positions], self._sin[batch.positions]  # [T, head_dim]
+        rope = RopeRows(self._cos, self._sin, batch.positions)
         last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
             stacks = lora[index] if lora is not None else None
-            hidden = self._attend(layer, hidden, (cos, sin), batch=batch, kv=kv[index], lora=stacks)
+            hidden = self._attend(layer, hidden, rope, batch=batch, kv=kv[index], lora=stacks)
             if index == last:
                 hidden = hidden[batch.logit_rows]
             hidden = self._feed_forward(layer, hidden, batch, stacks, pruned=index == last)
@@ -112,7 +134,7 @@ class Transformer:
         self,
         layer: DecoderLayer,
         hidden: torch.Tensor,
-        rope: tuple[torch.Tensor, torch.Tensor],
+        rope: RopeRows,
         *,
         batch: ForwardBatch,
         kv: LayerKV,
@@ -128,8 +150,9 @@ class Transformer:
         if layer.q_norm is not None and layer.k_norm is not None:
             q = rms_norm(q, layer.q_norm, config.rms_norm_eps)
             k = rms_norm(k, layer.k_norm, config.rms_norm_eps)
-        q, k = apply_rope(q, k, *rope)
-        write_kv(k, v, kv.keys, kv.values, batch.slot_mapping)
+        q = rotate_and_store(
+            q, k, v, rope, k_cache=kv.keys, v_cache=kv.values, slot_mapping=batch.slot_mapping
+        )
         attended = paged_attention(
             q,
             kv.keys,
@@ -138,8 +161,7 @@ class Transformer:
             scale=config.attention_scale,
             sliding_window=config.sliding_window,
         ).flatten(1)  # [T, num_q_heads * head_dim]
-        out = adapted(layer.o, attended, lora.o if lora else None, batch.lora_plan)
-        return self._residual(hidden, out)
+        return self._add(hidden, layer.o, attended, lora.o if lora else None, batch.lora_plan)
 
     def _feed_forward(
         self,
@@ -153,10 +175,18 @@ class Transformer:
         plan = batch.logit_lora_plan if pruned else batch.lora_plan
         normed = rms_norm(hidden, layer.post_attention_norm, self.config.rms_norm_eps)
         gate_up = adapted(layer.gate_up, normed, lora.gate_up if lora else None, plan)
-        out = adapted(layer.down, silu_mul(gate_up), lora.down if lora else None, plan)
-        return self._residual(hidden, out)
+        return self._add(hidden, layer.down, silu_mul(gate_up), lora.down if lora else None, plan)
 
-    def _residual(self, hidden: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        if self.config.residual_multiplier != 1.0:
-            out = out * self.config.residual_multiplier
-        return out.add_(hidden)
+    def _add(
+        self,
+        hidden: torch.Tensor,
+        linear: PackedLinear,
+        x: torch.Tensor,
+        stack: LoraStack | None,
+        plan: LoraPlan | None,
+    ) -> torch.Tensor:
+        """The residual stream after one more product; `hidden` may be reused for it."""
+        if self.config.residual_multiplier == 1.0:
+            return add_adapted_(hidden, linear, x, stack, plan)
+        out = adapted(linear, x, stack, plan)
+        return (out * self.config.residual_multiplier).add_(hidden)

@@ -1,6 +1,7 @@
 """Every supported family computes the logits of transformers."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from tenora_engine.core.model_runner.sampler import Sampler
 from tenora_engine.core.models.config_file import read_model_config
 from tenora_engine.core.models.errors import UnsupportedModelError
 from tenora_engine.core.models.loading import load_transformer
+from tenora_engine.core.models.precision import Precision
+from tenora_kernels import dispatch
 from tests.support.tiny_model import FAMILIES, load_reference, make_tiny_model
 from tests.support.tolerances import FP32_LOGIT_TOLERANCE
 
@@ -25,7 +28,7 @@ def _no_adapters(digest: str) -> AdapterWeights:
 
 def build_runner(folder: Path, dtype: torch.dtype = torch.float32) -> CpuModelRunner:
     config = read_model_config(folder)
-    model = load_transformer(folder, config, dtype, 1024)
+    model = load_transformer(folder, config, Precision.of(dtype), 1024)
     return CpuModelRunner(
         model,
         Sampler([]),
@@ -36,6 +39,16 @@ def build_runner(folder: Path, dtype: torch.dtype = torch.float32) -> CpuModelRu
     )
 
 
+@pytest.fixture(params=["cpu", "native"])
+def backend(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The CPU's kernel backends one after the other."""
+    before = dispatch.active_backend()
+    dispatch.use_backend(dispatch.choose_backend("cpu", request.param))
+    yield
+    dispatch.use_backend(before)
+
+
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
     folder = make_tiny_model(tmp_path / "model", family)

@@ -1,0 +1,22 @@
+"""Which dtypes a replica computes in."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The dtype of activations and KV cache, and the one that weights are held in.
+
+    `weights` None keeps each matrix, and each adapter's factors, as its file has them: the native
+    CPU products read narrow weights exactly, so nothing is gained by widening them.
+    """
+
+    activations: torch.dtype
+    weights: torch.dtype | None
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> "Precision":
+        """Everything in one dtype."""
+        return cls(activations=dtype, weights=dtype)
