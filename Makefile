@@ -18,7 +18,7 @@ STAMP_UP := $(VENV)/.installed-up
 STAMP_DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help up install install-dev test test-fast lint format bench clean
+.PHONY: help up install install-dev test test-fast lint format bench gpu-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ format: $(STAMP_DEV) ## let ruff rewrite the sources
 
 bench: $(STAMP_DEV) ## benchmark the running demo over HTTP (ARGS="--demo-json DIR/demo.json --model-dir DIR")
 	$(BIN)/python engine/benchmarks/bench_http.py $(ARGS)
+
+gpu-check: ## check and time the GPU path; needs torch and triton only (OUT=DIR, ARGS="--small")
+	@OUT="$(OUT)" PYTHONPATH=kernels:engine:engine/benchmarks $(PYTHON) -m gpu_check $(ARGS)
 
 install: $(STAMP_UP) ## install what `make up` needs
 
