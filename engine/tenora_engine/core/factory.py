@@ -8,6 +8,7 @@ import torch
 
 from tenora_engine.adapter_files.source import AdapterSource
 from tenora_engine.config import EngineConfig
+from tenora_engine.core.adapters.host_layout import in_device_layout
 from tenora_engine.core.adapters.loading import load_adapter
 from tenora_engine.core.adapters.residency import AdapterResidency
 from tenora_engine.core.adapters.weights import AdapterWeights
@@ -24,6 +25,7 @@ from tenora_engine.core.models.transformer import Transformer
 from tenora_engine.core.scheduler.scheduler import Scheduler, SchedulerLimits
 from tenora_engine.text.tokenizer import Tokenizer
 from tenora_kernels.dispatch import active_backend, choose_backend, use_backend
+from tenora_kernels.native import library
 
 DTYPES = {
     "float32": torch.float32,
@@ -42,12 +44,14 @@ def serving_device(config: EngineConfig) -> torch.device:
 def serving_precision(config: EngineConfig, device: torch.device) -> Precision:
     """The configured dtype; `auto` is what the bound kernels compute fastest without loss.
 
-    The native kernels keep activations in float32 and take weights as they are stored; elsewhere
+    The native kernels keep activations in float32 and take weights as they are stored; products
+    of bfloat16 weights round their input where the processor has an instruction for it. Elsewhere
     everything is bfloat16 where the device multiplies it in hardware.
     """
     wanted = None if config.weight_dtype == "auto" else DTYPES[config.weight_dtype]
     if active_backend() == "native":
-        return Precision(activations=torch.float32, weights=wanted)
+        rounds = library.has_bf16_products() and wanted in {None, torch.bfloat16}
+        return Precision(activations=torch.float32, weights=wanted, rounds_inputs=rounds)
     if wanted is not None:
         return Precision.of(wanted)
     if device.type == "cuda":
@@ -76,7 +80,7 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
     runner, residency = create_model_runner(
         config,
         model,
-        _build_residency(config, model_config, precision),
+        _build_residency(config, model_config, precision, device),
         masked_ids=_ids_without_token(config.model_dir, model_config.vocab_size),
         context_length=context_length,
         num_blocks=num_blocks,
@@ -101,12 +105,15 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
 
 
 def _build_residency(
-    config: EngineConfig, model_config: ModelConfig, precision: Precision
+    config: EngineConfig, model_config: ModelConfig, precision: Precision, device: torch.device
 ) -> AdapterResidency:
     source = AdapterSource(config)
 
     def load(digest: str) -> AdapterWeights:
-        return load_adapter(source.fetch(digest), digest, model_config, precision.weights)
+        weights = load_adapter(source.fetch(digest), digest, model_config, precision.weights)
+        if active_backend() != "triton":
+            return weights
+        return in_device_layout(weights, pinned=device.type == "cuda")
 
     return AdapterResidency(
         load, capacity_bytes=config.host_adapter_bytes, monotonic=time.monotonic

@@ -15,8 +15,10 @@ class NativeProduct:
     depend on its own row of x alone.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, rounds_input: bool = False) -> None:
+        """Pack `weight`; `rounds_input` rounds x to bfloat16 for a weight that is bfloat16."""
         self._weight = PackedWeight(weight)
+        self._rounds = rounds_input
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._bias_pointer = None if self._bias is None else self._bias.data_ptr()
         self._out_features, self._in_features = weight.shape
@@ -48,6 +50,7 @@ class NativeProduct:
             self._out_features,
             x.shape[0],
             adds,
+            self._rounds,
         )
 
     def _check(self, x: Tensor) -> None:

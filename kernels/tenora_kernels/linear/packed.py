@@ -28,8 +28,12 @@ class PackedLinear:
     Only one copy of the weight is kept: packed where that pays, as given elsewhere.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None = None, *, rounds_input: bool = False
+    ) -> None:
         """Take `weight` [out, in] and `bias` [out], of one floating dtype.
+
+        `rounds_input` lets the native product of a bfloat16 weight round x to bfloat16.
 
         Raises:
             ShapeError, DtypeError: weight and bias do not fit together.
@@ -38,7 +42,9 @@ class PackedLinear:
         self.out_features, self.in_features = weight.shape
         self.dtype = weight.dtype
         self.bias = bias
-        self._native = NativeProduct(weight, bias) if _is_native(weight) else None
+        self._native = (
+            NativeProduct(weight, bias, rounds_input=rounds_input) if _is_native(weight) else None
+        )
         self.is_packed = self._native is None and _packing_pays(weight)
         self._is_reference = dispatch.active_backend() == "reference"
         self._weight = _pack(weight) if self.is_packed else weight

@@ -10,7 +10,7 @@ from torch import Tensor
 from tenora_kernels.errors import BackendUnavailableError
 from tenora_kernels.native.build import built_library
 
-INTERFACE = 1
+INTERFACE = 2
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
@@ -89,7 +89,7 @@ _P, _I, _D = c_void_p, c_int64, c_double
 SIGNATURES: dict[str, tuple[type, ...]] = {
     "tn_set_threads": (_I,),
     "tn_pack": (_I, _P, _I, _I, _P),
-    "tn_linear": (_P, _P, _P, _I, _P, _I, _I, _I),
+    "tn_linear": (_P, _P, _P, _I, _P, _I, _I, _I, _I),
     "tn_lora_add": (_P, _I, _P, _I, _P, _P, _I, _P),
     "tn_attention": (_P,),
     "tn_rope_write_kv": (_P, _I),
@@ -119,6 +119,7 @@ def library() -> ctypes.CDLL:
         function = getattr(loaded, name)
         function.argtypes = argtypes
         function.restype = None
+    loaded.tn_has_bf16_products.restype = c_int64
     loaded.tn_packed_bytes.argtypes = (_I, _I, _I)
     loaded.tn_packed_bytes.restype = c_int64
     loaded.tn_set_threads(torch.get_num_threads())
@@ -138,6 +139,12 @@ def is_available() -> bool:
 def set_threads(threads: int) -> None:
     """Let jobs run on `threads` threads, the caller included. Not while one runs."""
     library().tn_set_threads(threads)
+
+
+@cache
+def has_bf16_products() -> bool:
+    """Whether this processor multiplies bfloat16 by bfloat16 faster than float32."""
+    return bool(library().tn_has_bf16_products())
 
 
 @cache

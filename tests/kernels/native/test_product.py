@@ -53,6 +53,20 @@ def test_a_row_has_the_same_bits_in_every_batch(
         library.set_threads(torch.get_num_threads())
 
 
+@pytest.mark.parametrize("in_features", [1, 2, 33, 576])
+def test_rounded_inputs_equal_the_product_of_rounded_values(
+    in_features: int, generator: torch.Generator
+) -> None:
+    weight = (_draw(65, in_features, generator=generator) / in_features**0.5).bfloat16()
+    x = _draw(130, in_features, generator=generator)
+    product = NativeProduct(weight, None, rounds_input=True)
+    expected = reference.linear(x.bfloat16().double(), weight.double())
+    assert is_far(reference.linear(x.double(), weight.double()), expected, torch.float32)
+    assert is_close(product(x), expected, torch.float32)
+    for rows in ROWS:
+        assert torch.equal(product(x[:rows]), product(x)[:rows]), rows
+
+
 def test_reads_nothing_beyond_a_row(generator: torch.Generator) -> None:
     memory = poisoned(9, 40)
     memory[:, 3:36] = _draw(9, 33, generator=generator)

@@ -16,7 +16,7 @@ class Checkpoint:
     """Tensors by name over one or several safetensors files. Use as a context manager."""
 
     def __init__(self, model_dir: Path, precision: Precision, device: torch.device) -> None:
-        self._precision = precision
+        self.precision = precision
         self._device = device
         self._files = {path: safe_open(path, framework="pt") for path in _weight_files(model_dir)}
         handles: list[Any] = list(self._files.values())
@@ -43,7 +43,7 @@ class Checkpoint:
         Raises:
             UnsupportedModelError: it is missing or has another shape.
         """
-        return self._read(name, shape).to(self._device, self._precision.activations)
+        return self._read(name, shape).to(self._device, self.precision.activations)
 
     def read_matrix(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         """One operand of a product, on the device in the dtype that weights are held in.
@@ -52,7 +52,7 @@ class Checkpoint:
             UnsupportedModelError: it is missing or has another shape.
         """
         tensor = self._read(name, shape)
-        return tensor.to(self._device, self._precision.weights or tensor.dtype)
+        return tensor.to(self._device, self.precision.weights or tensor.dtype)
 
     def _read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         handle: Any = self._file_of.get(name)

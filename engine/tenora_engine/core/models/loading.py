@@ -42,7 +42,7 @@ def load_transformer(
             embedding=embedding,
             layers=[_load_layer(weights, config, i) for i in range(config.num_layers)],
             final_norm=weights.read("model.norm.weight", (hidden,)),
-            lm_head=PackedLinear(head, None),
+            lm_head=PackedLinear(head, None, rounds_input=precision.rounds_inputs),
             rope=(cos.to(device), sin.to(device)),
         )
 
@@ -72,7 +72,11 @@ def _load_linear(
     weights: Checkpoint, name: str, shape: tuple[int, int], has_bias: bool
 ) -> PackedLinear:
     bias = weights.read_matrix(f"{name}.bias", shape[:1]) if has_bias else None
-    return PackedLinear(weights.read_matrix(f"{name}.weight", shape), bias)
+    return PackedLinear(
+        weights.read_matrix(f"{name}.weight", shape),
+        bias,
+        rounds_input=weights.precision.rounds_inputs,
+    )
 
 
 def _load_qkv(weights: Checkpoint, config: ModelConfig, prefix: str) -> PackedLinear:
@@ -111,4 +115,4 @@ def _load_fused(
                 for name, size in zip(names, sizes, strict=True)
             ]
         )
-    return PackedLinear(torch.cat(rows), bias)
+    return PackedLinear(torch.cat(rows), bias, rounds_input=weights.precision.rounds_inputs)

@@ -15,6 +15,8 @@ class Precision:
 
     activations: torch.dtype
     weights: torch.dtype | None
+    rounds_inputs: bool = False
+    """Whether a product with bfloat16 weights may round its input to bfloat16, for speed."""
 
     @classmethod
     def of(cls, dtype: torch.dtype) -> "Precision":

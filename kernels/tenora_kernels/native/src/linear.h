@@ -1,7 +1,10 @@
 // y = x W^T + b (+ residual) for a packed weight.
 #pragma once
 
+#include <vector>
+
 #include "packed.h"
+#include "pointwise.h"
 #include "pool.h"
 
 namespace tenora {
@@ -10,9 +13,10 @@ constexpr int64_t ROW_BLOCK_BYTES = 256 * 1024;  // inputs that stay in a core's
 
 struct LinearJob {
   const PackedMatrix* w;
+  int64_t kind;
   const float* bias;
-  const float* x;
-  int64_t x_stride;
+  const char* x;
+  int64_t x_row_bytes;
   float* y;
   int64_t y_stride;
   int64_t rows, row_block, panel_group, groups;
@@ -25,8 +29,8 @@ struct LinearJob {
     for (int64_t panel = group * panel_group; panel < last; panel++) {
       int64_t column = panel * PANEL;
       Epilogue end{bias ? bias + column : nullptr, 1.0f, adds};
-      rows_times_panel(*w, panel, count, end, [&](int64_t i, const float*& xi, float*& yi) {
-        xi = x + (first_row + i) * x_stride;
+      rows_times_panel(*w, kind, panel, count, end, [&](int64_t i, const void*& xi, float*& yi) {
+        xi = x + (first_row + i) * x_row_bytes;
         yi = y + (first_row + i) * y_stride + column;
       });
     }
@@ -41,10 +45,32 @@ TN_INLINE int64_t panels_per_claim(int64_t panels, int64_t rows, int64_t k) {
   return std::min(wanted, fair);
 }
 
+// Rows of x as pairs of bfloat16, rounded to nearest; an odd end is paired with zero.
+TN_INLINE const uint32_t* rounded_rows(const float* x, int64_t x_stride, int64_t rows, int64_t k) {
+  static thread_local std::vector<uint32_t> memory;
+  int64_t pairs = (k + 1) / 2;
+  if ((int64_t)memory.size() < rows * pairs) memory.resize(rows * pairs);
+  uint32_t* out = memory.data();
+  for_rows(rows, k, [=](int64_t row) {
+    const float* from = x + row * x_stride;
+    uint32_t* to = out + row * pairs;
+    for (int64_t i = 0; i < k / 2; i++)
+      to[i] = float_to_bf16(from[2 * i]) | (uint32_t)float_to_bf16(from[2 * i + 1]) << 16;
+    if (k % 2) to[pairs - 1] = float_to_bf16(from[k - 1]);
+  });
+  return out;
+}
+
+// `rounds`: inputs of a BFLOAT16 weight are rounded to bfloat16 first.
 TN_INLINE void linear(const PackedMatrix& w, const float* bias, const float* x, int64_t x_stride,
-                      float* y, int64_t y_stride, int64_t rows, bool adds) {
+                      float* y, int64_t y_stride, int64_t rows, bool adds, bool rounds) {
   if (rows == 0 || w.n == 0) return;
-  LinearJob job{&w, bias, x, x_stride, y, y_stride, rows, 0, 0, 0, adds};
+  LinearJob job{&w, w.kind, bias, (const char*)x, 4 * x_stride, y, y_stride, rows, 0, 0, 0, adds};
+  if (rounds && w.kind == BFLOAT16) {
+    job.kind = ROUNDED;
+    job.x = (const char*)rounded_rows(x, x_stride, rows, w.k);
+    job.x_row_bytes = 4 * ((w.k + 1) / 2);
+  }
   int64_t fitting = ROW_BLOCK_BYTES / (4 * std::max<int64_t>(w.k, 1));
   job.row_block = std::max<int64_t>(1, fitting / MAX_TILE_ROWS) * MAX_TILE_ROWS;
   int64_t panels = panels_of(w.n);

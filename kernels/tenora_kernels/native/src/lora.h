@@ -54,8 +54,8 @@ struct LoraJob {
       int64_t column = panel * PANEL;
       if (!item.slice) {
         Epilogue end{nullptr, 1.0f, false};
-        rows_times_panel(module.a, panel, item.rows, end,
-                         [&](int64_t i, const float*& xi, float*& yi) {
+        rows_times_panel(module.a, module.a.kind, panel, item.rows, end,
+                         [&](int64_t i, const void*& xi, float*& yi) {
                            xi = x + rows[i] * x_stride;
                            yi = low_rank + i * module.a.n + column;
                          });
@@ -63,8 +63,8 @@ struct LoraJob {
       }
       const LoraSlice& slice = *item.slice;
       Epilogue end{nullptr, (float)slice.scaling, true};
-      rows_times_panel(slice.b, panel, item.rows, end,
-                       [&](int64_t i, const float*& xi, float*& yi) {
+      rows_times_panel(slice.b, slice.b.kind, panel, item.rows, end,
+                       [&](int64_t i, const void*& xi, float*& yi) {
                          xi = low_rank + i * module.a.n + slice.a_column;
                          yi = y + rows[i] * y_stride + slice.y_column + column;
                        });

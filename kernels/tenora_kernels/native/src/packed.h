@@ -69,16 +69,20 @@ TN_INLINE void pack_panel(int64_t kind, const void* source, int64_t n, int64_t k
 }
 
 // What a tile reads and writes: pointers to the rows, so that rows need not be neighbours.
+// Inputs are float32, or pairs of bfloat16 for a ROUNDED product.
 struct TileRows {
-  const float* x[MAX_TILE_ROWS];
+  const void* x[MAX_TILE_ROWS];
   float* y[MAX_TILE_ROWS];
 };
+
+// A product of BFLOAT16 weights whose inputs were rounded to bfloat16 as well.
+constexpr int64_t ROUNDED = 3;
 
 template <int M, int NV>
 TN_INLINE void multiply_add(vf (&acc)[M][NV], const TileRows& rows, int64_t k, const vf (&w)[NV]) {
 #pragma GCC unroll 16
   for (int i = 0; i < M; i++) {
-    vf x = splat(rows.x[i][k]);
+    vf x = splat(((const float*)rows.x[i])[k]);
 #pragma GCC unroll 2
     for (int j = 0; j < NV; j++) fma_into(acc[i][j], x, w[j]);
   }
@@ -86,7 +90,17 @@ TN_INLINE void multiply_add(vf (&acc)[M][NV], const TileRows& rows, int64_t k, c
 
 template <int64_t KIND, int M, int NV>
 TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* panel, int64_t k) {
-  if constexpr (KIND == FLOAT32) {
+  if constexpr (KIND == ROUNDED) {
+    for (int64_t pair = 0; pair < (k + 1) / 2; pair++) {
+      const vu* w = (const vu*)panel + pair * NV;
+#pragma GCC unroll 16
+      for (int i = 0; i < M; i++) {
+        vu x = ((const uint32_t*)rows.x[i])[pair] - vu{};
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; j++) dot_pairs_into(acc[i][j], x, w[j]);
+      }
+    }
+  } else if constexpr (KIND == FLOAT32) {
     for (int64_t i = 0; i < k; i++) {
       const vf* from = (const vf*)panel + i * NV;
       vf w[NV];
@@ -180,14 +194,12 @@ constexpr std::array<TileFn, MAX_TILE_ROWS> tiles_of(std::integer_sequence<int, 
 template <int64_t KIND, int NV>
 constexpr auto TILES = tiles_of<KIND, NV>(std::make_integer_sequence<int, MAX_TILE_ROWS>{});
 
-TN_INLINE TileFn tile_for(int64_t kind, int width, int rows) {
-  if (width == PANEL)
-    return kind == FLOAT32    ? TILES<FLOAT32, 2>[rows - 1]
-           : kind == BFLOAT16 ? TILES<BFLOAT16, 2>[rows - 1]
-                              : TILES<FLOAT16, 2>[rows - 1];
-  return kind == FLOAT32    ? TILES<FLOAT32, 1>[rows - 1]
-         : kind == BFLOAT16 ? TILES<BFLOAT16, 1>[rows - 1]
-                            : TILES<FLOAT16, 1>[rows - 1];
+template <int NV>
+TN_INLINE TileFn tile_for(int64_t kind, int rows) {
+  return kind == FLOAT32    ? TILES<FLOAT32, NV>[rows - 1]
+         : kind == BFLOAT16 ? TILES<BFLOAT16, NV>[rows - 1]
+         : kind == FLOAT16  ? TILES<FLOAT16, NV>[rows - 1]
+                            : TILES<ROUNDED, NV>[rows - 1];
 }
 
 // The next tile of `left` rows: as even as the largest tile allows (16 rows are 6, 5 and 5).
@@ -196,9 +208,10 @@ TN_INLINE int tile_rows(int64_t left) {
   return (int)((left + tiles - 1) / tiles);
 }
 
-// Rows [0, count) times one panel. `row(i, x, y)` gives row i's input and output pointers.
+// Rows [0, count) times one panel, as a product of `kind`, which is the weight's own or ROUNDED.
+// `row(i, x, y)` gives row i's input and output pointers.
 template <typename Row>
-TN_INLINE void rows_times_panel(const PackedMatrix& w, int64_t panel, int64_t count,
+TN_INLINE void rows_times_panel(const PackedMatrix& w, int64_t kind, int64_t panel, int64_t count,
                                 const Epilogue& end, Row row) {
   int width = panel_width(w.n, panel);
   int columns = (int)std::min<int64_t>(width, w.n - panel * PANEL);
@@ -207,7 +220,8 @@ TN_INLINE void rows_times_panel(const PackedMatrix& w, int64_t panel, int64_t co
     int m = tile_rows(count - done);
     TileRows rows;
     for (int i = 0; i < m; i++) row(done + i, rows.x[i], rows.y[i]);
-    tile_for(w.kind, width, m)(rows, data, w.k, end, columns);
+    TileFn multiply = width == PANEL ? tile_for<2>(kind, m) : tile_for<1>(kind, m);
+    multiply(rows, data, w.k, end, columns);
     done += m;
   }
 }

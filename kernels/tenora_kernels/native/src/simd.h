@@ -48,6 +48,17 @@ TN_INLINE void fma_into(vf& acc, vf a, vf b) {
 #endif
 }
 
+// acc += low(x) * low(w) + high(x) * high(w), x and w pairs of bfloat16 in each lane. One
+// instruction where the processor has it, which sums in its own order; two steps elsewhere.
+TN_INLINE void dot_pairs_into(vf& acc, vu x, vu w) {
+#if defined(__AVX512BF16__)
+  acc = (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)x, (__m512bh)w);
+#else
+  fma_into(acc, (vf)(x << 16), (vf)(w << 16));
+  fma_into(acc, (vf)((x >> 16) << 16), (vf)((w >> 16) << 16));
+#endif
+}
+
 TN_INLINE vf max_of(vf a, vf b) { return a > b ? a : b; }
 
 // The sum of all lanes, halves added to halves: one order whatever the caller.

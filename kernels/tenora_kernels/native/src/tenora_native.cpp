@@ -10,7 +10,7 @@ using namespace tenora;
 
 extern "C" {
 
-int64_t tn_interface() { return 1; }
+int64_t tn_interface() { return 2; }
 
 // Whether weights of this kind can be multiplied here.
 int64_t tn_has_kind(int64_t kind) {
@@ -21,7 +21,14 @@ int64_t tn_has_kind(int64_t kind) {
 #endif
 }
 
-int64_t tn_lanes() { return LANES; }
+// Whether the processor multiplies pairs of bfloat16 in one instruction.
+int64_t tn_has_bf16_products() {
+#if defined(__AVX512BF16__)
+  return 1;
+#else
+  return 0;
+#endif
+}
 
 void tn_set_threads(int64_t threads) { pool().set_threads((int)threads); }
 
@@ -36,8 +43,8 @@ void tn_pack(int64_t kind, const void* source, int64_t n, int64_t k, void* out) 
 }
 
 void tn_linear(const PackedMatrix* w, const float* bias, const float* x, int64_t x_stride, float* y,
-               int64_t y_stride, int64_t rows, int64_t adds) {
-  linear(*w, bias, x, x_stride, y, y_stride, rows, adds != 0);
+               int64_t y_stride, int64_t rows, int64_t adds, int64_t rounds) {
+  linear(*w, bias, x, x_stride, y, y_stride, rows, adds != 0, rounds != 0);
 }
 
 void tn_lora_add(const float* x, int64_t x_stride, float* y, int64_t y_stride,
