@@ -18,6 +18,7 @@ from gpu_check.records import Recorder
 from gpu_check.shapes import Shapes
 from gpu_check.timing import Timer
 from tenora_engine.core.adapters.device_adapters import DeviceAdapters
+from tenora_engine.core.adapters.host_layout import in_device_layout
 from tenora_engine.core.adapters.weights import AdapterWeights
 from tenora_engine.core.model_runner.forward_batch import BatchRow
 from tenora_engine.core.model_runner.gpu.executor import StepExecutor
@@ -230,7 +231,8 @@ class EngineRun:
 
     def _time_load(self) -> None:
         s = self._shapes
-        weights = _on_host(random_adapter(s, s.lora_rank, self._device, seed=0))
+        given = _on_host(random_adapter(s, s.lora_rank, self._device, seed=0))
+        weights = in_device_layout(given, pinned=self._device.type == "cuda")
         ms = self._timer.wall_ms(lambda: self._adapters.load(0, weights))
         rate = weights.size_bytes / ms * 1e3 / 1e9
         label = f"rank {s.lora_rank}, {weights.size_bytes / 1e6:.3g} MB"

@@ -17,7 +17,10 @@ from tests.support.core_driver import engine_config
 from tests.support.peft_adapters import install_adapter, make_peft_adapter
 from tests.support.tiny_model import make_tiny_model
 
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+pytestmark = [
+    pytest.mark.skipif(find_spec("triton") is None, reason="needs triton"),
+    pytest.mark.xdist_group("gpu core"),  # one worker, so that the interpreter runs once
+]
 
 RANKS = (1, 9, 20)
 SHAPES: dict[str, Any] = {
