@@ -1,4 +1,6 @@
-"""`python -m tenora_kernels.compile_table [OP ...] [--write] [--jobs N]`: compare or record.
+"""`python -m tenora_kernels.compile_table [OP ...] [--write] [--jobs N] [--cache DIR]`.
+
+Compares what compiling gives with the recorded tables, or records it.
 
 Leave TRITON_INTERPRET unset: interpreted kernels cannot be compiled.
 """
@@ -25,12 +27,13 @@ def main() -> int:
     parser.add_argument("ops", nargs="*", metavar="OP", help="folders of kernels; all by default")
     parser.add_argument("--write", action="store_true", help="record the figures found")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--cache", help="keep what is compiled here; by default it is thrown away")
     args = parser.parse_args()
     if triton.knobs.runtime.interpret:
         parser.error("unset TRITON_INTERPRET: interpreted kernels cannot be compiled")
     wrong: list[str] = []
-    with tempfile.TemporaryDirectory() as cache:
-        triton.knobs.cache.dir = cache
+    with tempfile.TemporaryDirectory() as thrown_away:
+        triton.knobs.cache.dir = args.cache or thrown_away
         for op in args.ops or ops_with_kernels():
             found, faults = compile_op(op, args.jobs)
             if args.write:
