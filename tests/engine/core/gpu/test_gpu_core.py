@@ -16,6 +16,7 @@ from tests.engine.core.gpu.in_interpreter import run_task
 from tests.support.core_driver import engine_config
 from tests.support.peft_adapters import install_adapter, make_peft_adapter
 from tests.support.tiny_model import make_tiny_model
+from tests.support.tolerances import FP32_LOGIT_TOLERANCE
 
 pytestmark = [
     pytest.mark.skipif(find_spec("triton") is None, reason="needs triton"),
@@ -61,6 +62,12 @@ def tasks_of(digests: list[str]) -> dict[str, dict[str, Any]]:
         },
         # a wave without adapters replays the other graphs
         "base": {"settings": {}, "waves": [[request(f"base-{n}", 6 + n) for n in range(3)]]},
+        # a prompt of more tokens than a step has
+        "probed": {
+            "settings": {"max_step_tokens": 16},
+            "waves": [[request("before", 20)]],
+            "probes": [{"digest": digests[1], "prompts": [prompt(1, 21), prompt(2, 5)]}],
+        },
         # two places and memory for one large adapter: they follow each other
         "reuse": {
             "settings": {"max_device_adapters": 1, "device_adapter_ranks": 24, "max_lora_rank": 24},
@@ -120,20 +127,35 @@ def interpreted(
     return answers
 
 
+def on_reference(task: dict[str, Any]) -> dict[str, Any]:
+    """The task in this process, by the specification of every op."""
+    before = dispatch.active_backend()
+    try:
+        return run_task(task | {"settings": task["settings"] | {"kernel_backend": "reference"}})
+    finally:
+        dispatch.use_backend(before)
+
+
 @pytest.mark.parametrize("name", ["mixed", "base", "reuse", "preempted", "drawn"])
 def test_tokens_equal_those_of_the_reference_backend(
     name: str, tasks: dict[str, dict[str, Any]], interpreted: dict[str, Any]
 ) -> None:
-    before = dispatch.active_backend()
-    task = tasks[name]
-    try:
-        expected = run_task(task | {"settings": task["settings"] | {"kernel_backend": "reference"}})
-    finally:
-        dispatch.use_backend(before)
-    got = interpreted[name]
+    expected, got = on_reference(tasks[name]), interpreted[name]
     assert got["tokens"] == expected["tokens"]
     assert all(got["tokens"].values())
     assert got["free_blocks"] == got["blocks"]
+
+
+def test_probes_and_purges_equal_those_of_the_reference_backend(
+    tasks: dict[str, dict[str, Any]], interpreted: dict[str, Any]
+) -> None:
+    expected, got = on_reference(tasks["probed"]), interpreted["probed"]
+    assert got["tokens"] == expected["tokens"]
+    assert got["num_zeroed"] == expected["num_zeroed"] == 1
+    [[delta, share]], [[expected_delta, expected_share]] = got["probes"], expected["probes"]
+    assert expected_delta > 10 * FP32_LOGIT_TOLERANCE
+    assert abs(delta - expected_delta) < FP32_LOGIT_TOLERANCE
+    assert share == expected_share > 0
 
 
 def test_the_core_says_what_ran(interpreted: dict[str, Any]) -> None:
