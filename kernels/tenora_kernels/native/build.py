@@ -50,18 +50,18 @@ def built_library(cache_dir: Path | None = None) -> Path:
 
 def default_cache_dir() -> Path:
     """Where builds are kept: the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tenora" / "native"
+    return Path.home() / ".cache" / "tenora" / "native"
 
 
 def _usable_folder(cache_dir: Path | None) -> Path:
     """A folder that only this user may write: what lies there is loaded as code."""
-    folder = cache_dir or default_cache_dir()
     try:
+        folder = cache_dir or default_cache_dir()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         status = folder.stat()
         if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
             return folder
-    except OSError:
+    except (OSError, RuntimeError):  # no home folder, or none that can be written
         pass
     return _process_folder()
 
