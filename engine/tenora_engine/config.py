@@ -32,6 +32,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     kernel_backend: BackendName = "auto"
     """Which kernels run; `auto` takes the fastest of the device."""
     weight_dtype: DtypeName = "auto"
+    batch_invariant: bool = False
+    """On a GPU: whether an answer has the same bits whoever shares its steps. Costs speed."""
     kv_cache_bytes: int = 1 << 30
     block_size: int = 16
     max_context_tokens: int | None = None

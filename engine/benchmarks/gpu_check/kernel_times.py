@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from gpu_check.rates import Rates, measure_rates
@@ -18,6 +19,7 @@ from gpu_check.timing import Timer
 from tenora_kernels.activation import silu_mul
 from tenora_kernels.attention import paged_attention
 from tenora_kernels.attention.device_batch import DeviceAttentionBatch
+from tenora_kernels.linear.triton_ops import linear
 from tenora_kernels.lora.device_plan import DeviceLoraPlan
 from tenora_kernels.lora.device_pool import LoraPool
 from tenora_kernels.lora.triton_ops import lora_expand_, lora_shrink
@@ -49,6 +51,7 @@ class KernelTimes:
                 shape = f"batch {batch}, {count} x rank {s.lora_rank}"
                 attempt("lora", shape, partial(self._lora, count, batch, shape))
         for batch in s.batches:
+            attempt("products", f"batch {batch}", partial(self._products, batch))
             attempt("small operators", f"batch {batch}", partial(self._small_operators, batch))
 
     def _measure_rates(self) -> None:
@@ -142,6 +145,16 @@ class KernelTimes:
             )
             for kind, work in works.items()
         }
+
+    def _products(self, batch: int) -> None:
+        """The largest product of a layer: the vendor's, and the one that a row cannot notice."""
+        s = self._shapes
+        in_features, slices = s.modules["gate_up"]
+        x, weight = self._draw(batch, in_features), self._draw(sum(slices), in_features)
+        moved = weight.nbytes + x.nbytes + batch * sum(slices) * s.dtype.itemsize
+        shape = f"batch {batch}"
+        self._figure("linear gate_up, vendor", shape, partial(F.linear, x, weight), moved)
+        self._figure("linear gate_up, invariant", shape, partial(linear, x, weight), moved)
 
     def _small_operators(self, batch: int) -> None:
         s = self._shapes

@@ -41,7 +41,7 @@ def serving_device(config: EngineConfig) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def serving_precision(config: EngineConfig, device: torch.device) -> Precision:
+def serving_precision(config: EngineConfig) -> Precision:
     """The configured dtype; `auto` is what the bound kernels compute fastest without loss.
 
     The native kernels keep activations in float32 and take weights as they are stored; products
@@ -49,15 +49,23 @@ def serving_precision(config: EngineConfig, device: torch.device) -> Precision:
     everything is bfloat16 where the device multiplies it in hardware.
     """
     wanted = None if config.weight_dtype == "auto" else DTYPES[config.weight_dtype]
+    if active_backend() == "triton":
+        dtype = wanted or _fast_gpu_dtype()
+        return Precision(dtype, dtype, is_batch_invariant=config.batch_invariant)
     if active_backend() == "native":
         rounds = library.has_bf16_products() and wanted in {None, torch.bfloat16}
         return Precision(activations=torch.float32, weights=wanted, rounds_inputs=rounds)
     if wanted is not None:
         return Precision.of(wanted)
-    if device.type == "cuda":
-        return Precision.of(torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16)
     has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 - torch has no public name
     return Precision.of(torch.bfloat16 if has_bf16 else torch.float32)
+
+
+def _fast_gpu_dtype() -> torch.dtype:
+    if not torch.cuda.is_available():
+        return torch.float32  # the interpreter, for tests and trials
+    has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if has_bf16 else torch.float16
 
 
 def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
@@ -70,7 +78,7 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
     model_config = read_model_config(config.model_dir)
     device = serving_device(config)
     use_backend(choose_backend(device, config.kernel_backend))
-    precision = serving_precision(config, device)
+    precision = serving_precision(config)
     dtype = precision.activations
     context_length = min(
         model_config.context_length, config.max_context_tokens or model_config.context_length

@@ -5,6 +5,8 @@ adds its terms in the order of k for every row, whatever the number of rows, whe
 packed for several rows. `kernels/README.md` has the measurements.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
@@ -29,11 +31,18 @@ class PackedLinear:
     """
 
     def __init__(
-        self, weight: Tensor, bias: Tensor | None = None, *, rounds_input: bool = False
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        rounds_input: bool = False,
+        is_batch_invariant: bool = False,
     ) -> None:
         """Take `weight` [out, in] and `bias` [out], of one floating dtype.
 
         `rounds_input` lets the native product of a bfloat16 weight round x to bfloat16.
+        `is_batch_invariant` takes the deterministic product of the triton backend, whose promise
+        is the class's; the vendor's product of a GPU, which is taken otherwise, does not keep it.
 
         Raises:
             ShapeError, DtypeError: weight and bias do not fit together.
@@ -46,6 +55,7 @@ class PackedLinear:
             NativeProduct(weight, bias, rounds_input=rounds_input) if _is_native(weight) else None
         )
         self.is_packed = self._native is None and _packing_pays(weight)
+        self._deterministic = _deterministic() if is_batch_invariant else None
         self._is_reference = dispatch.active_backend() == "reference"
         self._weight = _pack(weight) if self.is_packed else weight
         if self._native is not None:
@@ -70,6 +80,8 @@ class PackedLinear:
         """
         if self._native is not None:
             return self._native(x)
+        if self._deterministic is not None:
+            return self._deterministic(x, self._weight, self.bias)
         if self.is_packed:
             return _packed_product(x, self._weight, self.bias)
         if self._is_reference:
@@ -96,6 +108,14 @@ def _padded_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if missing == 0 or weight.is_cuda:  # a GPU's rows are not filled up: see `triton_ops.linear`
         return F.linear(x, weight, bias)
     return F.linear(F.pad(x, (0, 0, 0, missing)), weight, bias)[:rows]
+
+
+def _deterministic() -> Callable[[Tensor, Tensor, Tensor | None], Tensor] | None:
+    if dispatch.active_backend() != "triton":
+        return None
+    from tenora_kernels.linear.triton_ops import linear
+
+    return linear
 
 
 def _is_native(weight: Tensor) -> bool:

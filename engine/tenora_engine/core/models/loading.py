@@ -42,7 +42,7 @@ def load_transformer(
             embedding=embedding,
             layers=[_load_layer(weights, config, i) for i in range(config.num_layers)],
             final_norm=weights.read("model.norm.weight", (hidden,)),
-            lm_head=PackedLinear(head, None, rounds_input=precision.rounds_inputs),
+            lm_head=_linear(weights, head, None),
             rope=(cos.to(device), sin.to(device)),
         )
 
@@ -72,10 +72,16 @@ def _load_linear(
     weights: Checkpoint, name: str, shape: tuple[int, int], has_bias: bool
 ) -> PackedLinear:
     bias = weights.read_matrix(f"{name}.bias", shape[:1]) if has_bias else None
+    return _linear(weights, weights.read_matrix(f"{name}.weight", shape), bias)
+
+
+def _linear(weights: Checkpoint, matrix: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
+    precision = weights.precision
     return PackedLinear(
-        weights.read_matrix(f"{name}.weight", shape),
+        matrix,
         bias,
-        rounds_input=weights.precision.rounds_inputs,
+        rounds_input=precision.rounds_inputs,
+        is_batch_invariant=precision.is_batch_invariant,
     )
 
 
@@ -115,4 +121,4 @@ def _load_fused(
                 for name, size in zip(names, sizes, strict=True)
             ]
         )
-    return PackedLinear(torch.cat(rows), bias, rounds_input=weights.precision.rounds_inputs)
+    return _linear(weights, torch.cat(rows), bias)

@@ -1,4 +1,4 @@
-"""Which dtypes a replica computes in."""
+"""Which dtypes a replica computes in, and how strictly."""
 
 from dataclasses import dataclass
 
@@ -17,6 +17,8 @@ class Precision:
     weights: torch.dtype | None
     rounds_inputs: bool = False
     """Whether a product with bfloat16 weights may round its input to bfloat16, for speed."""
+    is_batch_invariant: bool = False
+    """Whether a GPU's products give a row the same bits at every number of rows, at some cost."""
 
     @classmethod
     def of(cls, dtype: torch.dtype) -> "Precision":

@@ -57,7 +57,11 @@ def tasks_of(digests: list[str]) -> dict[str, dict[str, Any]]:
     return {
         # chunks and decodes in one step, all adapters, 5 rows in a graph of 6
         "mixed": {
-            "settings": {"max_step_tokens": 24, "max_running_sequences": 6},
+            "settings": {
+                "max_step_tokens": 24,
+                "max_running_sequences": 6,
+                "batch_invariant": True,
+            },
             "waves": [mixed],
         },
         # a wave without adapters replays the other graphs
