@@ -117,7 +117,6 @@ def _decode(q: Tensor, layer: _Layer, batch: DeviceAttentionBatch, out: Tensor) 
         else out
         for width in (head_dim, 1, 1)
     )
-    constants = layer.constants()
     kernels.decode_kernel[(sequences, kv_heads, max_parts)](
         q,
         layer.k_cache,
@@ -147,14 +146,19 @@ def _decode(q: Tensor, layer: _Layer, batch: DeviceAttentionBatch, out: Tensor) 
         num_warps=tiles.num_warps,
         enable_fp_fusion=True,
         num_stages=tiles.num_stages,
-        **constants,
+        **layer.constants(),
     )
-    if max_parts == 1:
-        return
+    if max_parts > 1:
+        _join_parts((part_mixed, part_peak, part_mass), layer, batch, out)
+
+
+def _join_parts(
+    parts: tuple[Tensor, Tensor, Tensor], layer: _Layer, batch: DeviceAttentionBatch, out: Tensor
+) -> None:
+    """Add up the parts [S, Hq, max_parts, ...] of each decoded row, in their order."""
+    sequences, num_heads, max_parts, head_dim = parts[0].shape
     kernels.join_parts_kernel[(sequences, num_heads)](
-        part_mixed,
-        part_peak,
-        part_mass,
+        *parts,
         batch.seq_lens,
         batch.cu_query_lens,
         out,

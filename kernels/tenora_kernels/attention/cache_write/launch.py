@@ -91,16 +91,7 @@ def rotate_and_store(
     tokens, q_heads, head_dim = q.shape
     heads = k.shape[1]
     _check_tokens(k, v, k_cache, slot_mapping)
-    if k.shape[0] != tokens or rope.positions.shape != (tokens,):
-        raise ShapeError(
-            f"q {tuple(q.shape)}, k {tuple(k.shape)} and {tuple(rope.positions.shape)} positions "
-            "differ in tokens"
-        )
-    if head_dim != k.shape[2] or rope.cos.shape[1] != head_dim or head_dim % 2:
-        raise ShapeError(
-            f"q {tuple(q.shape)}, k {tuple(k.shape)} and tables {tuple(rope.cos.shape)} differ in "
-            "head_dim, or it is odd"
-        )
+    _check_rotation(q, k, rope)
     q_out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     if tokens == 0:
         return q_out
@@ -119,12 +110,9 @@ def rotate_and_store(
         k if k_scale is None else k_scale,
         v if v_scale is None else v_scale,
         slot_mapping,
-        q.stride(0),
-        q.stride(1),
-        k.stride(0),
-        k.stride(1),
-        v.stride(0),
-        v.stride(1),
+        *q.stride()[:2],
+        *k.stride()[:2],
+        *v.stride()[:2],
         k_cache.shape[1] * k_cache.shape[2],
         Q_HEADS=q_heads,
         HEADS=heads,
@@ -147,6 +135,20 @@ def as_bits(cache: Tensor) -> Tensor:
 def with_unit_stride(x: Tensor) -> Tensor:
     """Return x with neighbouring numbers, copied only where it must be."""
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _check_rotation(q: Tensor, k: Tensor, rope: RopeRows) -> None:
+    tokens, _, head_dim = q.shape
+    if k.shape[0] != tokens or rope.positions.shape != (tokens,):
+        raise ShapeError(
+            f"q {tuple(q.shape)}, k {tuple(k.shape)} and {tuple(rope.positions.shape)} positions "
+            "differ in tokens"
+        )
+    if head_dim != k.shape[2] or rope.cos.shape[1] != head_dim or head_dim % 2:
+        raise ShapeError(
+            f"q {tuple(q.shape)}, k {tuple(k.shape)} and tables {tuple(rope.cos.shape)} differ in "
+            "head_dim, or it is odd"
+        )
 
 
 def _check_tokens(k: Tensor, v: Tensor, k_cache: Tensor, slot_mapping: Tensor) -> None:
