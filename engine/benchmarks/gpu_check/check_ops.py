@@ -14,7 +14,7 @@ from tenora_kernels.attention import reference as attention_reference
 from tenora_kernels.attention.device_batch import DeviceAttentionBatch
 from tenora_kernels.linear import reference as linear_reference
 from tenora_kernels.norm import reference as norm_reference
-from tenora_kernels.rope import build_rope_table
+from tenora_kernels.rope import RopeRows, build_rope_table
 from tenora_kernels.rope import reference as rope_reference
 from tenora_kernels.sampling import reference as sampling_reference
 from tenora_kernels.testing import TOLERANCES, error_of, ragged_kv
@@ -42,6 +42,7 @@ class OpChecks:
             ("greedy", self._greedy),
             ("sample", self._sample),
             ("write_kv", self._write_kv),
+            ("rotate_and_store", self._rotate_and_store),
             ("paged_attention", self._attention),
             ("deterministic linear", self._linear),
         )
@@ -154,6 +155,32 @@ class OpChecks:
         got = (k_cache.cpu(), v_cache.cpu())
         holds = all(torch.equal(a, b) for a, b in zip(got, caches, strict=True))
         self._recorder.claim("write_kv", str(list(k.shape)), holds=holds)
+
+    def _rotate_and_store(self) -> None:
+        s, rows = self._shapes, 37
+        qkv = self._draw(rows, sum(s.qkv_sizes))
+        positions = torch.randint(0, 4096, (rows,), generator=self._generator)
+        slots = torch.randperm(4 * s.block_size, generator=self._generator)[:rows]
+        # rounded as the kernel rounds them, so that only its arithmetic is compared
+        tables = [t.to(s.dtype).float() for t in build_rope_table(s.head_dim, 4096, 500000.0)]
+        cache = torch.zeros(s.num_kv_heads, 4, s.block_size, s.head_dim, dtype=s.dtype)
+
+        def stored(qkv: Tensor, *more: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            cos, sin, at, to, k_cache, v_cache = more
+            q, k = self._heads(qkv)
+            v = qkv[:, -s.qkv_sizes[2] :].view(rows, s.num_kv_heads, s.head_dim)
+            operator = attention_reference if qkv.dtype == torch.float64 else attention
+            rotated = operator.rotate_and_store(
+                q, k, v, RopeRows(cos, sin, at), k_cache=k_cache, v_cache=v_cache, slot_mapping=to
+            )
+            return rotated, k_cache, v_cache
+
+        inputs = (*tables, positions, slots)
+        there = self._there(qkv.clone(), *inputs, cache.clone(), cache.clone())
+        wide = [*tables, positions, slots, cache.double(), cache.double()]
+        results = zip(("q", "k", "v"), stored(*there), stored(qkv.double(), *wide), strict=True)
+        for name, got, expected in results:
+            self._compare(f"rotate_and_store {name}", got, expected, got.shape)
 
     def _attention(self) -> None:
         context = self._shapes.context_tokens
