@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tenora_kernels.errors import DtypeError, ShapeError
 from tenora_kernels.native import library
-from tenora_kernels.native.library import PackedWeight
+from tenora_kernels.native.library import PackedWeight, Product
 
 
 class NativeProduct:
@@ -23,6 +23,11 @@ class NativeProduct:
         self._bias_pointer = None if self._bias is None else self._bias.data_ptr()
         self._out_features, self._in_features = weight.shape
         self._run = library.library().tn_linear
+
+    @property
+    def descriptor(self) -> Product:
+        """The product as C++ reads it; valid for as long as this object lives."""
+        return Product(self._weight.address, self._bias_pointer, self._rounds)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x [T, in] times the weight: float32 [T, out]."""

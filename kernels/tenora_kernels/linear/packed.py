@@ -66,6 +66,11 @@ class PackedLinear:
         """Whether `add_` costs no more than the product itself."""
         return self._native is not None
 
+    @property
+    def native(self) -> NativeProduct | None:
+        """The C++ product, where that is what runs."""
+        return self._native
+
     def add_(self, y: Tensor, x: Tensor) -> None:
         """Add x [T, in] times the weight to y [T, out]."""
         if self._native is not None:

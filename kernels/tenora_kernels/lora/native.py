@@ -37,7 +37,6 @@ class NativeModule:
 
 
 _packed: "weakref.WeakKeyDictionary[LoraModule, NativeModule]" = weakref.WeakKeyDictionary()
-_stacks: "weakref.WeakKeyDictionary[LoraStack, NativeStack]" = weakref.WeakKeyDictionary()
 
 
 def packed_module(module: LoraModule, slice_sizes: tuple[int, ...]) -> NativeModule:
@@ -63,6 +62,17 @@ class NativeStack:
         self.is_empty = not any(addresses)
 
 
+_stacks: "weakref.WeakKeyDictionary[LoraStack, NativeStack]" = weakref.WeakKeyDictionary()
+
+
+def packed_stack(stack: LoraStack) -> NativeStack:
+    """Return the table of `stack`, made on first use and kept for as long as the stack lives."""
+    found = _stacks.get(stack)
+    if found is None:
+        found = _stacks[stack] = NativeStack(stack)
+    return found
+
+
 def lora_add_(y: Tensor, x: Tensor, stack: LoraStack, token_adapter: Tensor | LoraPlan) -> None:
     """Add each row's adapter to y; see `reference.lora_add_`.
 
@@ -79,9 +89,7 @@ def lora_add_(y: Tensor, x: Tensor, stack: LoraStack, token_adapter: Tensor | Lo
     if not isinstance(token_adapter, LoraPlan):
         token_adapter = LoraPlan(token_adapter, stack.num_adapters)
     _check(y, x, stack, token_adapter)
-    native = _stacks.get(stack)
-    if native is None:
-        native = _stacks[stack] = NativeStack(stack)
+    native = packed_stack(stack)
     if token_adapter.is_base_only or native.is_empty:
         return
     segments, rows = token_adapter.segments

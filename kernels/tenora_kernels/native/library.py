@@ -10,7 +10,7 @@ from torch import Tensor
 from tenora_kernels.errors import BackendUnavailableError
 from tenora_kernels.native.build import built_library
 
-INTERFACE = 2
+INTERFACE = 3
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
@@ -85,6 +85,61 @@ class RopeArgs(Structure):
     )
 
 
+class Product(Structure):
+    """One product of a layer; see `src/decoder.h`, as for all below."""
+
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("rounds", c_int64))
+
+
+class DecoderLayer(Structure):
+    """One layer's weights and its cache."""
+
+    _fields_ = (
+        ("input_norm", c_void_p),
+        ("post_attention_norm", c_void_p),
+        ("q_norm", c_void_p),
+        ("k_norm", c_void_p),
+        ("qkv", Product),
+        ("o", Product),
+        ("gate_up", Product),
+        ("down", Product),
+        ("k_cache", c_void_p),
+        ("v_cache", c_void_p),
+    )
+
+
+class LayerLora(Structure):
+    """Tables of one layer's adapted modules, null where no active adapter has one."""
+
+    _fields_ = (("qkv", c_void_p), ("o", c_void_p), ("gate_up", c_void_p), ("down", c_void_p))
+
+
+class LoraRows(Structure):
+    """A step's rows gathered by adapter."""
+
+    _fields_ = (("segments", c_void_p), ("num_segments", c_int64), ("rows", c_void_p))
+
+
+class DecoderStep(Structure):
+    """One step through all layers."""
+
+    _fields_ = (
+        ("hidden", c_void_p),
+        ("tokens", c_int64),
+        ("hidden_size", c_int64),
+        ("intermediate_size", c_int64),
+        ("logit_rows", c_void_p),
+        ("num_logit_rows", c_int64),
+        ("out", c_void_p),
+        ("norm_eps", c_double),
+        ("rope", RopeArgs),
+        ("attention", AttentionArgs),
+        ("lora", LoraRows),
+        ("logit_lora", LoraRows),
+        ("layer_lora", c_void_p),
+    )
+
+
 _P, _I, _D = c_void_p, c_int64, c_double
 SIGNATURES: dict[str, tuple[type, ...]] = {
     "tn_set_threads": (_I,),
@@ -92,6 +147,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "tn_linear": (_P, _P, _P, _I, _P, _I, _I, _I, _I),
     "tn_lora_add": (_P, _I, _P, _I, _P, _P, _I, _P),
     "tn_attention": (_P,),
+    "tn_decode": (_P, _I, _P),
     "tn_rope_write_kv": (_P, _I),
     "tn_rms_norm": (_P, _I, _P, _D, _P, _I, _I),
     "tn_add_rms_norm": (_P, _P, _P, _D, _P, _P, _I, _I),

@@ -4,12 +4,17 @@ from collections.abc import Sequence as SequenceOf
 
 import torch
 
-from tenora_engine.core.adapters.active_set import ActiveSet
+from tenora_engine.core.adapters.active_set import ActiveSet, StackedAdapters
 from tenora_engine.core.model_runner.base import ModelRunner
-from tenora_engine.core.model_runner.forward_batch import BatchRow, build_forward_batch
+from tenora_engine.core.model_runner.forward_batch import (
+    BatchRow,
+    ForwardBatch,
+    build_forward_batch,
+)
 from tenora_engine.core.model_runner.kv_memory import allocate_kv, zero_kv_blocks
 from tenora_engine.core.model_runner.sampler import Sampler
 from tenora_engine.core.model_runner.step_rows import rows_of_step
+from tenora_engine.core.models.native_layers import create_native_layers
 from tenora_engine.core.models.transformer import Transformer
 from tenora_engine.core.scheduler.scheduler import ScheduledSequence
 
@@ -32,6 +37,7 @@ class CpuModelRunner(ModelRunner):
         self._active_set = active_set
         self._block_size = block_size
         self._kv = allocate_kv(model.config, num_blocks, block_size, kv_dtype)
+        self._layers = create_native_layers(model, self._kv)
 
     @torch.inference_mode()
     def run(self, scheduled: SequenceOf[ScheduledSequence]) -> list[int | None]:
@@ -52,7 +58,7 @@ class CpuModelRunner(ModelRunner):
             block_size=self._block_size,
             num_adapters=len(stacked.index) if stacked else 0,
         )
-        logits = self._model.forward(batch, self._kv, stacked.layers if stacked else None)
+        logits = self._forward(batch, stacked)
         return self._sampler.choose(logits, sampling) if sampling else []
 
     @torch.inference_mode()
@@ -73,7 +79,11 @@ class CpuModelRunner(ModelRunner):
             block_size=self._block_size,
             num_adapters=len(stacked.index) if stacked else 0,
         )
-        return self._model.forward(batch, self._kv, stacked.layers if stacked else None)
+        return self._forward(batch, stacked)
+
+    def _forward(self, batch: ForwardBatch, stacked: StackedAdapters | None) -> torch.Tensor:
+        lora = stacked.layers if stacked else None
+        return self._model.forward(batch, self._kv, lora, self._layers)
 
     @torch.inference_mode()
     def zero_blocks(self, blocks: SequenceOf[int]) -> None:

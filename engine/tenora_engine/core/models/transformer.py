@@ -6,6 +6,7 @@ and decodes they come from. Products that share an input are one product (q/k/v,
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch.nn import functional
@@ -78,6 +79,16 @@ def add_adapted_(
     return y
 
 
+class Layers(Protocol):
+    """What computes all layers over one cache in place of `Transformer.run_layers`."""
+
+    def __call__(
+        self, hidden: torch.Tensor, batch: ForwardBatch, lora: Sequence[LayerLora] | None
+    ) -> torch.Tensor:
+        """Hidden states `[N, H]` of the logit rows; may overwrite `hidden`."""
+        ...
+
+
 class Transformer:
     """A loaded model. Holds weights and no per-request state."""
 
@@ -103,21 +114,49 @@ class Transformer:
         """The dtype that the products' weights are held in."""
         return self._lm_head.dtype
 
+    @property
+    def layers(self) -> Sequence[DecoderLayer]:
+        """The layers' weights, first layer first."""
+        return self._layers
+
+    @property
+    def rope(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The cosine and sine tables: each float32 `[context_length, head_dim]`."""
+        return self._cos, self._sin
+
     def forward(
         self,
         batch: ForwardBatch,
         kv: Sequence[LayerKV],
         lora: Sequence[LayerLora] | None,
+        layers: Layers | None = None,
     ) -> torch.Tensor:
         """Logits `[N, vocab_size]` in float32 for the `N` rows of `batch.logit_rows`.
 
-        Mutates `kv` at the slots of the batch.
+        `layers` is a faster twin of `run_layers` over the same cache. Mutates `kv` at the slots
+        of the batch.
         """
         config = self.config
         hidden = functional.embedding(batch.token_ids, self._embedding)  # [T, H]
         hidden = hidden.to(self._final_norm.dtype)  # the activations' dtype
         if config.embedding_multiplier != 1.0:
             hidden = hidden * config.embedding_multiplier
+        if layers is None:
+            hidden = self.run_layers(hidden, batch, kv, lora)
+        else:
+            hidden = layers(hidden, batch, lora)
+        hidden = rms_norm(hidden, self._final_norm, config.rms_norm_eps)
+        logits = self._lm_head(hidden).float()
+        return logits / config.logits_divisor if config.logits_divisor != 1.0 else logits
+
+    def run_layers(
+        self,
+        hidden: torch.Tensor,
+        batch: ForwardBatch,
+        kv: Sequence[LayerKV],
+        lora: Sequence[LayerLora] | None,
+    ) -> torch.Tensor:
+        """Hidden states `[N, H]` of the logit rows, from embeddings `[T, H]`."""
         rope = RopeRows(self._cos, self._sin, batch.positions)
         last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
@@ -126,9 +165,7 @@ class Transformer:
             if index == last:
                 hidden = hidden[batch.logit_rows]
             hidden = self._feed_forward(layer, hidden, batch, stacks, pruned=index == last)
-        hidden = rms_norm(hidden, self._final_norm, config.rms_norm_eps)
-        logits = self._lm_head(hidden).float()
-        return logits / config.logits_divisor if config.logits_divisor != 1.0 else logits
+        return hidden
 
     def _attend(
         self,

@@ -2,6 +2,7 @@
 // Callers have checked shapes; pointers are to contiguous rows of float32 unless named otherwise.
 
 #include "attention.h"
+#include "decoder.h"
 #include "linear.h"
 #include "lora.h"
 #include "pointwise.h"
@@ -10,7 +11,7 @@ using namespace tenora;
 
 extern "C" {
 
-int64_t tn_interface() { return 2; }
+int64_t tn_interface() { return 3; }
 
 // Whether weights of this kind can be multiplied here.
 int64_t tn_has_kind(int64_t kind) {
@@ -78,6 +79,10 @@ void tn_gelu_tanh_mul(const float* gate_up, float* y, int64_t rows, int64_t inne
 void tn_greedy(const float* logits, int64_t stride, int64_t rows, int64_t n, int64_t* index,
                uint8_t* is_finite) {
   greedy(logits, stride, rows, n, index, is_finite);
+}
+
+void tn_decode(const DecoderLayer* layers, int64_t num_layers, const DecoderStep* step) {
+  Decoder(*step).run(layers, num_layers);
 }
 
 }  // extern "C"
