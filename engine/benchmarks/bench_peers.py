@@ -109,7 +109,9 @@ def make_amount(arguments: argparse.Namespace) -> Amount:
 def main() -> None:
     """Install, run, write after every visit, print the tables."""
     arguments = parse_arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no server is left behind
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that no server is left behind
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: sys.exit(1))
     site = make_site(arguments)
     visitor = Visitor(
         create_systems(arguments.systems, site),

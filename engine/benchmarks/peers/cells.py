@@ -54,11 +54,10 @@ class Amount:
     output_tokens: int
     rounds: int
     """Requests of each client."""
-    min_requests: int = 2
 
     def bodies(self, cell: Cell, visit: int) -> list[dict[str, Any]]:
         """Requests of one visit: equal for every system, and different for every visit."""
-        count = max(self.rounds * cell.concurrency, self.min_requests)
+        count = self.rounds * cell.concurrency
         return self._random(cell, count, visit, self.output_tokens)
 
     def warm_up(self, cell: Cell, visit: int, *, is_cold: bool) -> list[dict[str, Any]]:

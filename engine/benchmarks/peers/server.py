@@ -40,6 +40,7 @@ class Server:
             self._process = subprocess.Popen(  # noqa: S603 - programs that this run chose
                 argv, env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
                 stdout=file, stderr=file,
+                start_new_session=True,  # a hang-up of the terminal is not theirs to act on
             )  # fmt: skip
 
     async def wait_until(self, is_ready: Callable[[], Awaitable[bool]], timeout_s: float) -> None:

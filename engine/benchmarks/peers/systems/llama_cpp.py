@@ -60,15 +60,15 @@ class LlamaCpp(Peer):
             "--threads", str(self.site.threads), "--threads-batch", str(self.site.threads),
             "--parallel", str(slots), "--ctx-size", str(slots * SLOT_TOKENS),
             "--no-cache-prompt", "--cache-ram", "0",
-            "--lora", adapters, "--lora-init-without-apply",
+            "--lora", adapters,
         )  # fmt: skip
         return Server(argv, {}, self.site.log(self.name))
 
     def request(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Adapters are numbers; those that a request does not name are not applied."""
+        """One named adapter sets all others to 0, but an empty list would leave all of them at 1."""
         index = adapter_index(body)
-        lora = [] if index is None else [{"id": index, "scale": 1.0}]
-        return body | {"ignore_eos": True, "lora": lora}
+        named = {"id": 0, "scale": 0.0} if index is None else {"id": index, "scale": 1.0}
+        return body | {"ignore_eos": True, "lora": [named]}
 
     async def facts(self) -> dict[str, Any]:
         """As it was built and started."""
