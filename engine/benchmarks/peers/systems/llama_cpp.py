@@ -65,7 +65,7 @@ class LlamaCpp(Peer):
         return Server(argv, {}, self.site.log(self.name))
 
     def request(self, body: dict[str, Any]) -> dict[str, Any]:
-        """One named adapter sets all others to 0, but an empty list would leave all of them at 1."""
+        """One named adapter sets all others to 0; an empty list would leave all of them at 1."""
         index = adapter_index(body)
         named = {"id": 0, "scale": 0.0} if index is None else {"id": index, "scale": 1.0}
         return body | {"ignore_eos": True, "lora": [named]}
