@@ -139,11 +139,14 @@ struct AttentionJob {
   void find_rows(const AttentionItem& item, int64_t tile, int64_t count,
                  AttentionScratch& s) const {
     const int32_t* table = a.blocks + a.table_starts[item.sequence];
-    for (int64_t j = 0; j < count; j++) {
-      int64_t block = table[(tile + j) / a.block_size], slot = (tile + j) % a.block_size;
-      int64_t offset = ((item.kv_head * a.num_blocks + block) * a.block_size + slot) * a.head_dim;
-      s.keys[j] = a.k_cache + offset;
-      s.values[j] = a.v_cache + offset;
+    int64_t index = tile / a.block_size, slot = tile % a.block_size;
+    for (int64_t j = 0; j < count; index++, slot = 0) {
+      int64_t block = item.kv_head * a.num_blocks + table[index];
+      int64_t offset = (block * a.block_size + slot) * a.head_dim;
+      for (; slot < a.block_size && j < count; slot++, j++, offset += a.head_dim) {
+        s.keys[j] = a.k_cache + offset;
+        s.values[j] = a.v_cache + offset;
+      }
     }
   }
 

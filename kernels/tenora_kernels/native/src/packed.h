@@ -31,6 +31,9 @@ TN_INLINE int panel_width(int64_t n, int64_t panel) {
   return n - panel * PANEL > LANES ? PANEL : LANES;
 }
 
+// Bytes of one column in one row of a panel: of one k, or of a pair of them.
+TN_INLINE int64_t element_bytes(int64_t kind) { return kind == FLOAT16 ? 2 : 4; }
+
 // Bytes of one column over all k.
 TN_INLINE int64_t column_bytes(int64_t kind, int64_t k) {
   return kind == FLOAT32 ? 4 * k : kind == FLOAT16 ? 2 * k : 4 * ((k + 1) / 2);
@@ -46,21 +49,22 @@ TN_INLINE int64_t packed_bytes(int64_t kind, int64_t n, int64_t k) {
   return columns * column_bytes(kind, k);
 }
 
-TN_INLINE void pack_panel(int64_t kind, const void* source, int64_t n, int64_t k, int64_t panel,
-                          void* out) {
+// Rows [first, last) of k, which are few enough that what is written stays in the first cache.
+TN_INLINE void pack_rows(int64_t kind, const void* source, int64_t n, int64_t k, int64_t panel,
+                         void* out, int64_t first, int64_t last) {
   int width = panel_width(n, panel);
   for (int c = 0; c < width; c++) {
     int64_t row = panel * PANEL + c;
     bool real = row < n;
     if (kind == FLOAT32) {
-      for (int64_t i = 0; i < k; i++)
+      for (int64_t i = first; i < last; i++)
         ((float*)out)[i * width + c] = real ? ((const float*)source)[row * k + i] : 0.0f;
     } else if (kind == FLOAT16) {
-      for (int64_t i = 0; i < k; i++)
+      for (int64_t i = first; i < last; i++)
         ((uint16_t*)out)[i * width + c] = real ? ((const uint16_t*)source)[row * k + i] : 0;
     } else {
       const uint16_t* from = (const uint16_t*)source + row * k;
-      for (int64_t i = 0; i < k; i += 2) {
+      for (int64_t i = first; i < last; i += 2) {
         uint32_t low = real ? from[i] : 0, high = real && i + 1 < k ? from[i + 1] : 0;
         ((uint32_t*)out)[i / 2 * width + c] = low | high << 16;
       }
@@ -68,11 +72,20 @@ TN_INLINE void pack_panel(int64_t kind, const void* source, int64_t n, int64_t k
   }
 }
 
+TN_INLINE void pack_panel(int64_t kind, const void* source, int64_t n, int64_t k, int64_t panel,
+                          void* out) {
+  constexpr int64_t BLOCK = 128;
+  for (int64_t first = 0; first < k; first += BLOCK)
+    pack_rows(kind, source, n, k, panel, out, first, std::min(first + BLOCK, k));
+}
+
 // What a tile reads and writes: pointers to the rows, so that rows need not be neighbours.
 // Inputs are float32, or pairs of bfloat16 for a ROUNDED product.
 struct TileRows {
   const void* x[MAX_TILE_ROWS];
   float* y[MAX_TILE_ROWS];
+  const char* ahead;   // of the next panel: where this tile begins to fetch it,
+  int64_t ahead_step;  // and how many bytes further at each row of this panel
 };
 
 // A product of BFLOAT16 weights whose inputs were rounded to bfloat16 as well.
@@ -90,9 +103,12 @@ TN_INLINE void multiply_add(vf (&acc)[M][NV], const TileRows& rows, int64_t k, c
 
 template <int64_t KIND, int M, int NV>
 TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* panel, int64_t k) {
+  const char* ahead = rows.ahead;
   if constexpr (KIND == ROUNDED) {
     for (int64_t pair = 0; pair < (k + 1) / 2; pair++) {
       const vu* w = (const vu*)panel + pair * NV;
+      __builtin_prefetch(ahead);
+      ahead += rows.ahead_step;
 #pragma GCC unroll 16
       for (int i = 0; i < M; i++) {
         vu x = ((const uint32_t*)rows.x[i])[pair] - vu{};
@@ -103,6 +119,8 @@ TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* pa
   } else if constexpr (KIND == FLOAT32) {
     for (int64_t i = 0; i < k; i++) {
       const vf* from = (const vf*)panel + i * NV;
+      __builtin_prefetch(ahead);
+      ahead += rows.ahead_step;
       vf w[NV];
       for (int j = 0; j < NV; j++) w[j] = from[j];
       multiply_add(acc, rows, i, w);
@@ -110,6 +128,8 @@ TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* pa
   } else if constexpr (KIND == BFLOAT16) {
     for (int64_t i = 0; i + 1 < k; i += 2) {
       const vu* from = (const vu*)panel + i / 2 * NV;
+      __builtin_prefetch(ahead);
+      ahead += rows.ahead_step;
       {
         vf w[NV];  // of the even k
         for (int j = 0; j < NV; j++) w[j] = (vf)(from[j] << 16);
@@ -131,6 +151,8 @@ TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* pa
 #if defined(__F16C__)
     for (int64_t i = 0; i < k; i++) {
       const uint16_t* from = (const uint16_t*)panel + i * NV * LANES;
+      __builtin_prefetch(ahead);
+      ahead += rows.ahead_step;
       vf w[NV];
       for (int j = 0; j < NV; j++) {
 #if defined(__AVX512F__)
@@ -215,13 +237,21 @@ TN_INLINE void rows_times_panel(const PackedMatrix& w, int64_t kind, int64_t pan
                                 const Epilogue& end, Row row) {
   int width = panel_width(w.n, panel);
   int columns = (int)std::min<int64_t>(width, w.n - panel * PANEL);
-  const void* data = panel_data(w, panel);
+  const char* data = (const char*)panel_data(w, panel);
+  // The tiles of this panel fetch the next one between them. Else the first tile of a panel waits
+  // for memory and the others leave it idle.
+  int64_t tiles = (count + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS;
+  int64_t bytes = width * column_bytes(w.kind, w.k);
+  bool is_last = panel + 1 == panels_of(w.n);
+  TileRows rows;
+  rows.ahead = is_last ? data : data + bytes;
+  rows.ahead_step = is_last ? 0 : width * element_bytes(w.kind) / tiles;
   for (int64_t done = 0; done < count;) {
     int m = tile_rows(count - done);
-    TileRows rows;
     for (int i = 0; i < m; i++) row(done + i, rows.x[i], rows.y[i]);
     TileFn multiply = width == PANEL ? tile_for<2>(kind, m) : tile_for<1>(kind, m);
     multiply(rows, data, w.k, end, columns);
+    rows.ahead += is_last ? 0 : bytes / tiles;
     done += m;
   }
 }
