@@ -10,7 +10,7 @@ from tenora_kernels.native import build
 
 def _fake_compiler(folder: Path, script: str) -> None:
     compiler = folder / "g++"
-    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit\n{script}\n')
     compiler.chmod(0o755)
 
 
