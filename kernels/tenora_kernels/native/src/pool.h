@@ -47,10 +47,11 @@ class Pool {
 
   int threads() const { return active_.load(std::memory_order_relaxed); }
 
-  // Runs fn(job, chunk, thread) for every chunk; returns when all are done.
+  // Runs fn(job, chunk, thread) for every chunk; returns when all are done. While another thread's
+  // job runs here, the caller works alone.
   void run(int64_t chunks, ChunkFn fn, void* job) {
     if (chunks <= 0) return;
-    if (threads() == 1 || chunks == 1) {
+    if (threads() == 1 || chunks == 1 || busy_.test_and_set(std::memory_order_acquire)) {
       for (int64_t chunk = 0; chunk < chunks; chunk++) fn(job, chunk, 0);
       return;
     }
@@ -58,28 +59,31 @@ class Pool {
     job_.store(job, std::memory_order_relaxed);
     chunks_.store(chunks, std::memory_order_relaxed);
     done_.store(0, std::memory_order_relaxed);
-    uint64_t epoch = (ticket_.load(std::memory_order_relaxed) >> 32) + 1;
-    ticket_.store(epoch << 32, std::memory_order_seq_cst);
+    uint64_t epoch = ((ticket_.load(std::memory_order_relaxed) >> 32) + 1) & 0xffffffffu;
+    ticket_.store(epoch << 32 | (uint64_t)chunks, std::memory_order_seq_cst);
     if (sleeping_.load(std::memory_order_seq_cst) > 0) wake();
     take_chunks(epoch, 0);
     for (int64_t spins = 0; done_.load(std::memory_order_acquire) < chunks; spins++) {
       pause_briefly();
       if (spins > 2000) std::this_thread::yield();
     }
+    busy_.clear(std::memory_order_release);
   }
 
  private:
-  // Claims chunks of job `epoch` until none is left. A claim succeeds only while that job runs,
-  // so what was read of the job before the claim is still true after it.
+  // Claims chunks of job `epoch` until none is left. A claim lowers the number of chunks that are
+  // left from a number above zero, so it succeeds only while that job runs, and what was read of
+  // the job before the claim still holds after it: the next job is not written until this chunk is
+  // done.
   void take_chunks(uint64_t epoch, int thread) {
     for (;;) {
       uint64_t ticket = ticket_.load(std::memory_order_acquire);
-      if (ticket >> 32 != epoch % (1ull << 32)) return;
+      uint64_t left = ticket & 0xffffffffu;
+      if (ticket >> 32 != epoch || left == 0) return;
       ChunkFn fn = fn_.load(std::memory_order_relaxed);
       void* job = job_.load(std::memory_order_relaxed);
-      int64_t chunk = (int64_t)(ticket & 0xffffffffu);
-      if (chunk >= chunks_.load(std::memory_order_relaxed)) return;
-      if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
+      int64_t chunk = chunks_.load(std::memory_order_relaxed) - (int64_t)left;
+      if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel)) continue;
       fn(job, chunk, thread);
       done_.fetch_add(1, std::memory_order_release);
     }
@@ -128,7 +132,7 @@ class Pool {
 #endif
   }
 
-  alignas(64) std::atomic<uint64_t> ticket_{0};  // job number in the high half, next chunk below
+  alignas(64) std::atomic<uint64_t> ticket_{0};  // job number above, chunks left in the low half
   alignas(64) std::atomic<int64_t> done_{0};
   alignas(64) std::atomic<ChunkFn> fn_{nullptr};
   std::atomic<void*> job_{nullptr};
@@ -136,6 +140,7 @@ class Pool {
   alignas(64) std::atomic<uint32_t> signal_{0};
   std::atomic<int> sleeping_{0};
   std::atomic<int> active_{1};
+  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
   int started_ = 0;
 };
 
