@@ -152,11 +152,17 @@ def _ready(
         max_lora_rank=config.max_lora_rank,
         num_blocks=num_blocks,
         block_size=config.block_size,
-        kernel_backend=active_backend(),
-        attention_backend="triton-paged" if active_backend() == "triton" else "cpu-paged",
+        kernel_backend=_kernel_name(),
+        attention_backend=f"{active_backend()}-paged",
         weight_dtype=_name_of(model.weight_dtype),
         kv_dtype=_name_of(precision.activations),
     )
+
+
+def _kernel_name() -> str:
+    """The backend, and for the native one the instructions it was built with."""
+    backend = active_backend()
+    return f"{backend}-{library.variant()}" if backend == "native" else backend
 
 
 def _name_of(dtype: torch.dtype) -> str:

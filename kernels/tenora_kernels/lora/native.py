@@ -47,6 +47,12 @@ def packed_module(module: LoraModule, slice_sizes: tuple[int, ...]) -> NativeMod
     return found
 
 
+def pack_module(module: LoraModule, slice_sizes: tuple[int, ...]) -> None:
+    """Pack `module` now rather than in its first step. Any thread may."""
+    if any(part and part.rank for part in module.slices):
+        packed_module(module, slice_sizes)
+
+
 class NativeStack:
     """The active adapters of one fused module: a table of pointers, nothing is copied."""
 

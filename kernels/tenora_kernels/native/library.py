@@ -10,7 +10,7 @@ from torch import Tensor
 from tenora_kernels.errors import BackendUnavailableError
 from tenora_kernels.native.build import built_library
 
-INTERFACE = 3
+INTERFACE = 4
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
@@ -175,6 +175,7 @@ def library() -> ctypes.CDLL:
         function = getattr(loaded, name)
         function.argtypes = argtypes
         function.restype = None
+    loaded.tn_variant.restype = ctypes.c_char_p
     loaded.tn_has_bf16_products.restype = c_int64
     loaded.tn_packed_bytes.argtypes = (_I, _I, _I)
     loaded.tn_packed_bytes.restype = c_int64
@@ -190,6 +191,13 @@ def is_available() -> bool:
     except BackendUnavailableError:
         return False
     return True
+
+
+@cache
+def variant() -> str:
+    """Which instructions the library uses, such as `avx2`: part of what a result depends on."""
+    name: bytes = library().tn_variant()
+    return name.decode()
 
 
 def set_threads(threads: int) -> None:

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from tenora_engine.adapter_files.canonical import CanonicalModule, read_canonical
 from tenora_engine.core.adapters.weights import FUSED_TARGETS, AdapterWeights
 from tenora_engine.core.models.config import ModelConfig
+from tenora_kernels.dispatch import active_backend
 from tenora_kernels.lora import LoraModule, LoraSlice
+from tenora_kernels.lora.native import pack_module
 
 
 def load_adapter(
@@ -43,6 +45,26 @@ def load_adapter(
         size_bytes=sum(s.lora_a.nbytes + s.lora_b.nbytes for s in slices),
         total_rank=sum(s.lora_a.shape[0] for s in slices),
     )
+
+
+def pack_adapter(weights: AdapterWeights, config: ModelConfig) -> None:
+    """Lay the factors out as the native kernels read them, so that no step has to.
+
+    The packed copy lives as long as `weights`; under other backends nothing is done.
+    """
+    if active_backend() != "native":
+        return
+    inner, hidden = config.intermediate_size, config.hidden_size
+    slice_sizes: dict[str, tuple[int, ...]] = {
+        "qkv": config.qkv_sizes,
+        "o": (hidden,),
+        "gate_up": (inner, inner),
+        "down": (hidden,),
+    }
+    for layer in weights.layers:
+        for product, module in layer.items():
+            if module is not None:
+                pack_module(module, slice_sizes[product])
 
 
 def _fused_module(

@@ -11,7 +11,7 @@ using namespace tenora;
 
 extern "C" {
 
-int64_t tn_interface() { return 3; }
+int64_t tn_interface() { return 4; }
 
 // Whether weights of this kind can be multiplied here.
 int64_t tn_has_kind(int64_t kind) {
@@ -19,6 +19,21 @@ int64_t tn_has_kind(int64_t kind) {
   return kind >= FLOAT32 && kind <= FLOAT16;
 #else
   return kind == FLOAT32 || kind == BFLOAT16;
+#endif
+}
+
+// The instructions that this build uses: a build for one processor is not the other's arithmetic.
+const char* tn_variant() {
+#if defined(__AVX512BF16__)
+  return "avx512-bf16";
+#elif defined(__AVX512F__)
+  return "avx512";
+#elif defined(__AVX2__)
+  return "avx2";
+#elif defined(__aarch64__)
+  return "neon";
+#else
+  return "generic";
 #endif
 }
 
