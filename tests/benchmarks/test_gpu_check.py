@@ -36,10 +36,12 @@ LIBRARIES = (
 
 def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(str(REPOSITORY / source) for source in SOURCES)
+    # a worker that has interpreted kernels says so in its environment
+    inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     return subprocess.run(
         [sys.executable, *command],
         cwd=REPOSITORY,
-        env=os.environ | {"PYTHONPATH": path} | environ,
+        env=inherited | {"PYTHONPATH": path} | environ,
         capture_output=True,
         text=True,
         check=False,
