@@ -26,13 +26,14 @@ from tenora_engine.adapter_files.inspection import AdapterInspector
 from tenora_engine.config import EngineConfig
 from tenora_engine.core.core import Core
 from tenora_engine.core.factory import build_core
-from tenora_engine.core.messages import AddSequence
+from tenora_engine.core.messages import AbortSequence, AddSequence
 from tenora_engine.protocol.messages import InspectRequest
 
 VARIANTS = ("cpu", "operators", "native")
 PROMPT_TOKENS = 128
 DECODE_STEPS = 40
 WARM_UP_STEPS = 4
+MAX_TOKENS = 2 * (WARM_UP_STEPS + DECODE_STEPS)  # none ends while others are still prefilled
 
 
 def engine_config(model_dir: Path, work: Path, variant: str) -> EngineConfig:
@@ -84,6 +85,8 @@ def measure(core: Core, count: int, adapters: list[str | None]) -> dict[str, flo
         begin = time.perf_counter()
         core.step()
         times.append(time.perf_counter() - begin)
+    for name in names:
+        core.handle(AbortSequence(request_id=name))
     while core.has_work:
         core.step()
     return {
@@ -96,7 +99,7 @@ def _request(name: str, rng: random.Random, adapter: str | None) -> AddSequence:
     return AddSequence(
         request_id=name,
         token_ids=tuple(rng.randrange(1000, 40000) for _ in range(PROMPT_TOKENS)),
-        max_tokens=2 * (WARM_UP_STEPS + DECODE_STEPS),
+        max_tokens=MAX_TOKENS,
         temperature=0.0,
         top_p=1.0,
         seed=0,
