@@ -10,7 +10,7 @@ from tenora_platform.quotas.charges import budget_field, budget_stem
 from tenora_platform.quotas.limits import MAX_VALUE, Limit, ScopeKind
 from tenora_platform.quotas.store import Charge, Projection, QuotaStore
 
-DEADLINE_S = 5.0
+DEADLINE_S = 2.0
 """The longest that a request waits for the ledger."""
 _MAX_REMEMBERED = 10_000
 
