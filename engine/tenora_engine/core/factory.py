@@ -9,7 +9,7 @@ import torch
 from tenora_engine.adapter_files.source import AdapterSource
 from tenora_engine.config import EngineConfig
 from tenora_engine.core.adapters.host_layout import in_device_layout
-from tenora_engine.core.adapters.loading import load_adapter
+from tenora_engine.core.adapters.loading import load_adapter, pack_adapter
 from tenora_engine.core.adapters.residency import AdapterResidency
 from tenora_engine.core.adapters.weights import AdapterWeights
 from tenora_engine.core.core import Core
@@ -120,6 +120,7 @@ def _build_residency(
     def load(digest: str) -> AdapterWeights:
         weights = load_adapter(source.fetch(digest), digest, model_config, precision.weights)
         if active_backend() != "triton":
+            pack_adapter(weights, model_config)
             return weights
         return in_device_layout(weights, pinned=device.type == "cuda")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tenora_engine.core.adapters.weights import FUSED_TARGETS, AdapterWeights
+from tenora_engine.core.adapters.weights import FUSED_TARGETS, AdapterWeights, product_shapes
 from tenora_engine.core.models.config import ModelConfig
 from tenora_engine.core.models.transformer import LayerLora
 from tenora_kernels.lora import LoraStack, stack_modules
@@ -39,14 +39,7 @@ class ActiveSet:
         self._dtype = dtype
         self._weights_of = weights_of
         self._current: StackedAdapters | None = None
-        inner = config.intermediate_size
-        hidden = config.hidden_size
-        self._shapes: dict[str, tuple[tuple[int, ...], int]] = {
-            "qkv": (config.qkv_sizes, hidden),
-            "o": ((hidden,), config.qkv_sizes[0]),
-            "gate_up": ((inner, inner), hidden),
-            "down": ((hidden,), inner),
-        }
+        self._shapes = product_shapes(config)
 
     def covering(self, digests: Iterable[str]) -> StackedAdapters | None:
         """Stacks that hold all of `digests`; None when there are none."""

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from tenora_engine.core.adapters.weights import FUSED_TARGETS, AdapterWeights
+from tenora_engine.core.adapters.weights import FUSED_TARGETS, AdapterWeights, product_shapes
 from tenora_engine.core.models.config import ModelConfig
 from tenora_engine.core.models.transformer import LayerLora
 from tenora_kernels.lora import LoraPlan
@@ -34,13 +34,7 @@ class DeviceAdapters:
         max_rank: int,
         max_tokens: int,
     ) -> None:
-        hidden, inner = config.hidden_size, config.intermediate_size
-        shapes: dict[str, tuple[tuple[int, ...], int]] = {
-            "qkv": (config.qkv_sizes, hidden),
-            "o": ((hidden,), config.qkv_sizes[0]),
-            "gate_up": ((inner, inner), hidden),
-            "down": ((hidden,), inner),
-        }
+        shapes = product_shapes(config)
         self.max_rank = max_rank
         self._device = device
         self._pools = [

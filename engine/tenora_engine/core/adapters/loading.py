@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from tenora_engine.adapter_files.canonical import CanonicalModule, read_canonical
-from tenora_engine.core.adapters.weights import FUSED_TARGETS, AdapterWeights
+from tenora_engine.core.adapters.weights import FUSED_TARGETS, AdapterWeights, product_shapes
 from tenora_engine.core.models.config import ModelConfig
 from tenora_kernels.dispatch import active_backend
 from tenora_kernels.lora import LoraModule, LoraSlice
@@ -54,17 +54,11 @@ def pack_adapter(weights: AdapterWeights, config: ModelConfig) -> None:
     """
     if active_backend() != "native":
         return
-    inner, hidden = config.intermediate_size, config.hidden_size
-    slice_sizes: dict[str, tuple[int, ...]] = {
-        "qkv": config.qkv_sizes,
-        "o": (hidden,),
-        "gate_up": (inner, inner),
-        "down": (hidden,),
-    }
+    shapes = product_shapes(config)
     for layer in weights.layers:
         for product, module in layer.items():
             if module is not None:
-                pack_module(module, slice_sizes[product])
+                pack_module(module, shapes[product][0])
 
 
 def _fused_module(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tenora_engine.core.models.config import ModelConfig
 from tenora_kernels.lora import LoraModule
 
 FUSED_TARGETS: dict[str, tuple[str, ...]] = {
@@ -11,6 +12,17 @@ FUSED_TARGETS: dict[str, tuple[str, ...]] = {
     "down": ("down_proj",),
 }
 """Which projections each fused product of a layer holds, in the order of its output rows."""
+
+
+def product_shapes(config: ModelConfig) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Output rows of each projection, and input features, of every fused product of a layer."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    return {
+        "qkv": (config.qkv_sizes, hidden),
+        "o": ((hidden,), config.qkv_sizes[0]),
+        "gate_up": ((inner, inner), hidden),
+        "down": ((hidden,), inner),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tenora_engine.core.adapters.active_set import ActiveSet
-from tenora_engine.core.adapters.weights import FUSED_TARGETS, AdapterWeights
+from tenora_engine.core.adapters.weights import FUSED_TARGETS, AdapterWeights, product_shapes
 from tenora_engine.core.model_runner.cpu_runner import CpuModelRunner
 from tenora_engine.core.model_runner.forward_batch import BatchRow, build_forward_batch
 from tenora_engine.core.model_runner.sampler import Sampler
@@ -36,13 +36,7 @@ def native_backend() -> Iterator[None]:
 def _adapter(config: ModelConfig, digest: str) -> AdapterWeights:
     """Random factors on some products of some layers."""
     generator = torch.Generator().manual_seed(RANKS[digest])
-    inner, hidden = config.intermediate_size, config.hidden_size
-    shapes: dict[str, tuple[tuple[int, ...], int]] = {
-        "qkv": (config.qkv_sizes, hidden),
-        "o": ((hidden,), config.qkv_sizes[0]),
-        "gate_up": ((inner, inner), hidden),
-        "down": ((hidden,), inner),
-    }
+    shapes = product_shapes(config)
     layers = tuple(
         {
             product: random_module(

@@ -1,0 +1,22 @@
+"""An adapter is packed by the thread that loads it, before any step runs it."""
+
+from pathlib import Path
+
+from tenora_kernels.lora import native
+from tests.support.core_driver import CoreDriver, engine_config
+from tests.support.peft_adapters import install_adapter, make_peft_adapter
+from tests.support.tiny_model import make_tiny_model
+
+
+async def test_a_resident_adapter_is_packed_already(tmp_path: Path) -> None:
+    base = make_tiny_model(tmp_path / "model")
+    config = engine_config(tmp_path, base, kernel_backend="native")
+    digest = await install_adapter(config, make_peft_adapter(base, tmp_path / "a", seed=1))
+    driver = CoreDriver(config)
+    residency = driver.core._residency
+    while not residency.is_resident(digest):
+        pass
+    modules = [m for layer in residency.weights(digest).layers for m in layer.values() if m]
+    assert modules
+    assert all(module in native._packed for module in modules)
+    driver.close()
