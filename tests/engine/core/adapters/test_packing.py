@@ -1,6 +1,7 @@
 """An adapter is packed by the thread that loads it, before any step runs it."""
 
 from pathlib import Path
+from typing import Any
 
 from tenora_kernels.lora import native
 from tests.support.core_driver import CoreDriver, engine_config
@@ -13,7 +14,7 @@ async def test_a_resident_adapter_is_packed_already(tmp_path: Path) -> None:
     config = engine_config(tmp_path, base, kernel_backend="native")
     digest = await install_adapter(config, make_peft_adapter(base, tmp_path / "a", seed=1))
     driver = CoreDriver(config)
-    residency = driver.core._residency
+    residency: Any = driver.core._residency  # the CPU's is the host tier itself
     while not residency.is_resident(digest):
         pass
     modules = [m for layer in residency.weights(digest).layers for m in layer.values() if m]
