@@ -91,76 +91,65 @@ struct TileRows {
 // A product of BFLOAT16 weights whose inputs were rounded to bfloat16 as well.
 constexpr int64_t ROUNDED = 3;
 
+// acc[i][j] += x[i][k] * w[j].
 template <int M, int NV>
 TN_INLINE void multiply_add(vf (&acc)[M][NV], const TileRows& rows, int64_t k, const vf (&w)[NV]) {
-#pragma GCC unroll 16
-  for (int i = 0; i < M; i++) {
+  unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
     vf x = splat(((const float*)rows.x[i])[k]);
-#pragma GCC unroll 2
-    for (int j = 0; j < NV; j++) fma_into(acc[i][j], x, w[j]);
-  }
+    unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { fma_into(acc[i][j], x, w[j]); });
+  });
 }
 
 template <int64_t KIND, int M, int NV>
 TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* panel, int64_t k) {
   const char* ahead = rows.ahead;
+  auto fetch_ahead = [&]() TN_INLINE_LAMBDA {
+    __builtin_prefetch(ahead);
+    ahead += rows.ahead_step;
+  };
+  vf w[NV];
   if constexpr (KIND == ROUNDED) {
-    for (int64_t pair = 0; pair < (k + 1) / 2; pair++) {
-      const vu* w = (const vu*)panel + pair * NV;
-      __builtin_prefetch(ahead);
-      ahead += rows.ahead_step;
-#pragma GCC unroll 16
-      for (int i = 0; i < M; i++) {
+    const vu* from = (const vu*)panel;
+    for (int64_t pair = 0; pair < (k + 1) / 2; pair++, from += NV) {
+      fetch_ahead();
+      unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
         vu x = ((const uint32_t*)rows.x[i])[pair] - vu{};
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; j++) dot_pairs_into(acc[i][j], x, w[j]);
-      }
+        unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { dot_pairs_into(acc[i][j], x, from[j]); });
+      });
     }
   } else if constexpr (KIND == FLOAT32) {
-    for (int64_t i = 0; i < k; i++) {
-      const vf* from = (const vf*)panel + i * NV;
-      __builtin_prefetch(ahead);
-      ahead += rows.ahead_step;
-      vf w[NV];
-      for (int j = 0; j < NV; j++) w[j] = from[j];
+    const vf* from = (const vf*)panel;
+    for (int64_t i = 0; i < k; i++, from += NV) {
+      fetch_ahead();
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { w[j] = from[j]; });
       multiply_add(acc, rows, i, w);
     }
   } else if constexpr (KIND == BFLOAT16) {
-    for (int64_t i = 0; i + 1 < k; i += 2) {
-      const vu* from = (const vu*)panel + i / 2 * NV;
-      __builtin_prefetch(ahead);
-      ahead += rows.ahead_step;
-      {
-        vf w[NV];  // of the even k
-        for (int j = 0; j < NV; j++) w[j] = (vf)(from[j] << 16);
-        multiply_add(acc, rows, i, w);
-      }
-      {
-        vf w[NV];  // of the odd k
-        for (int j = 0; j < NV; j++) w[j] = (vf)((from[j] >> 16) << 16);
-        multiply_add(acc, rows, i + 1, w);
-      }
+    const vu* from = (const vu*)panel;
+    int64_t i = 0;
+    for (; i + 1 < k; i += 2, from += NV) {
+      fetch_ahead();
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { w[j] = (vf)(from[j] << 16); });
+      multiply_add(acc, rows, i, w);
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { w[j] = high_halves(from + j); });
+      multiply_add(acc, rows, i + 1, w);
     }
     if (k % 2) {
-      const vu* from = (const vu*)panel + k / 2 * NV;
-      vf w[NV];
-      for (int j = 0; j < NV; j++) w[j] = (vf)(from[j] << 16);
-      multiply_add(acc, rows, k - 1, w);
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { w[j] = (vf)(from[j] << 16); });
+      multiply_add(acc, rows, i, w);
     }
   } else {
 #if defined(__F16C__)
-    for (int64_t i = 0; i < k; i++) {
-      const uint16_t* from = (const uint16_t*)panel + i * NV * LANES;
-      __builtin_prefetch(ahead);
-      ahead += rows.ahead_step;
-      vf w[NV];
-      for (int j = 0; j < NV; j++) {
+    const uint16_t* from = (const uint16_t*)panel;
+    for (int64_t i = 0; i < k; i++, from += NV * LANES) {
+      fetch_ahead();
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA {
 #if defined(__AVX512F__)
         w[j] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)(from + j * LANES)));
 #else
         w[j] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(from + j * LANES)));
 #endif
-      }
+      });
       multiply_add(acc, rows, i, w);
     }
 #endif
@@ -176,20 +165,24 @@ struct Epilogue {
 
 template <int M, int NV>
 TN_INLINE void write_tile(vf (&acc)[M][NV], const TileRows& rows, const Epilogue& end, int columns) {
-  for (int i = 0; i < M; i++) {
-    if (columns == NV * LANES) {
-      for (int j = 0; j < NV; j++) {
+  float sums[M][NV * LANES];
+  if (columns == NV * LANES) {
+    unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA {
         vf value = acc[i][j] * end.scale;
         if (end.bias) value += load(end.bias + j * LANES);
         if (end.adds) value += load(rows.y[i] + j * LANES);
         store(rows.y[i] + j * LANES, value);
-      }
-      continue;
-    }
-    float sums[NV * LANES];
-    for (int j = 0; j < NV; j++) store(sums + j * LANES, acc[i][j]);
+      });
+    });
+    return;
+  }
+  unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
+    unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { store(sums[i] + j * LANES, acc[i][j]); });
+  });
+  for (int i = 0; i < M; i++) {
     for (int c = 0; c < columns; c++) {
-      float value = sums[c] * end.scale;
+      float value = sums[i][c] * end.scale;
       if (end.bias) value += end.bias[c];
       if (end.adds) value += rows.y[i][c];
       rows.y[i][c] = value;
@@ -200,8 +193,9 @@ TN_INLINE void write_tile(vf (&acc)[M][NV], const TileRows& rows, const Epilogue
 template <int64_t KIND, int NV, int M>
 void tile(const TileRows& rows, const void* panel, int64_t k, const Epilogue& end, int columns) {
   vf acc[M][NV];
-  for (int i = 0; i < M; i++)
-    for (int j = 0; j < NV; j++) acc[i][j] = vf{};
+  unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
+    unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { acc[i][j] = vf{}; });
+  });
   accumulate<KIND>(acc, rows, panel, k);
   write_tile(acc, rows, end, columns);
 }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -32,6 +34,20 @@ typedef int32_t vi __attribute__((vector_size(VECTOR_BYTES), may_alias, aligned(
 
 #define TN_INLINE static inline __attribute__((always_inline))
 
+#define TN_INLINE_LAMBDA __attribute__((always_inline))
+
+template <typename F, int... I>
+TN_INLINE void unrolled_over(std::integer_sequence<int, I...>, F f) {
+  (f(std::integral_constant<int, I>{}), ...);
+}
+
+// f(0), f(1) ... f(N - 1), each with a constant: arrays that are indexed by it live in registers.
+// A loop that the compiler unrolls later leaves them in memory.
+template <int N, typename F>
+TN_INLINE void unrolled(F f) {
+  unrolled_over(std::make_integer_sequence<int, N>{}, f);
+}
+
 TN_INLINE vf load(const float* p) { return *(const vf*)p; }
 TN_INLINE void store(float* p, vf v) { *(vf*)p = v; }
 TN_INLINE vf splat(float x) { return x - vf{}; }
@@ -56,6 +72,18 @@ TN_INLINE void dot_pairs_into(vf& acc, vu x, vu w) {
 #else
   fma_into(acc, (vf)(x << 16), (vf)(w << 16));
   fma_into(acc, (vf)((x >> 16) << 16), (vf)((w >> 16) << 16));
+#endif
+}
+
+// The high bfloat16 of each pair at p. Read again from memory, where a pair that was kept in its
+// register would push an accumulator out of one.
+TN_INLINE vf high_halves(const vu* p) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  vu high;
+  asm("vpand %1, %2, %0" : "=x"(high) : "m"(*p), "x"(0xffff0000u - vu{}));
+  return (vf)high;
+#else
+  return (vf)((*p >> 16) << 16);
 #endif
 }
 
