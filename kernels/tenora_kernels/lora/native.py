@@ -11,13 +11,15 @@ from tenora_kernels.lora import cpu
 from tenora_kernels.lora.plan import LoraPlan
 from tenora_kernels.lora.stack import LoraModule, LoraStack
 from tenora_kernels.native import library
-from tenora_kernels.native.library import PackedWeight
+from tenora_kernels.native.library import PackedMemory, PackedWeight
 
 
 class NativeModule:
     """One adapter's factors of one fused module, packed. Kept for as long as the module lives."""
 
-    def __init__(self, module: LoraModule, slice_sizes: tuple[int, ...]) -> None:
+    def __init__(
+        self, module: LoraModule, slice_sizes: tuple[int, ...], memory: PackedMemory | None
+    ) -> None:
         starts = [sum(slice_sizes[:position]) for position in range(len(slice_sizes))]
         parts = [
             (start, part)
@@ -25,8 +27,10 @@ class NativeModule:
             if part is not None and part.rank
         ]
         dtype = _common_dtype([part.lora_a for _, part in parts])
-        self._a = PackedWeight(torch.cat([part.lora_a.to(dtype) for _, part in parts]))
-        self._b = [PackedWeight(part.lora_b.to(_own_dtype(part.lora_b))) for _, part in parts]
+        self._a = PackedWeight(torch.cat([part.lora_a.to(dtype) for _, part in parts]), memory)
+        self._b = [
+            PackedWeight(part.lora_b.to(_own_dtype(part.lora_b)), memory) for _, part in parts
+        ]
         slices, a_column = [], 0
         for (start, part), b in zip(parts, self._b, strict=True):
             slices.append(library.LoraSlice(b.descriptor, a_column, start, part.scaling))
@@ -39,18 +43,20 @@ class NativeModule:
 _packed: "weakref.WeakKeyDictionary[LoraModule, NativeModule]" = weakref.WeakKeyDictionary()
 
 
-def packed_module(module: LoraModule, slice_sizes: tuple[int, ...]) -> NativeModule:
-    """Return the packed factors of `module`, packing them on first use."""
+def packed_module(
+    module: LoraModule, slice_sizes: tuple[int, ...], memory: PackedMemory | None = None
+) -> NativeModule:
+    """Return the packed factors of `module`, packing them on first use, into `memory` if given."""
     found = _packed.get(module)
     if found is None:
-        found = _packed[module] = NativeModule(module, slice_sizes)
+        found = _packed[module] = NativeModule(module, slice_sizes, memory)
     return found
 
 
-def pack_module(module: LoraModule, slice_sizes: tuple[int, ...]) -> None:
+def pack_module(module: LoraModule, slice_sizes: tuple[int, ...], memory: PackedMemory) -> None:
     """Pack `module` now rather than in its first step. Any thread may."""
     if any(part and part.rank for part in module.slices):
-        packed_module(module, slice_sizes)
+        packed_module(module, slice_sizes, memory)
 
 
 class NativeStack:

@@ -11,6 +11,7 @@ from tenora_kernels.errors import BackendUnavailableError
 from tenora_kernels.native.build import built_library
 
 INTERFACE = 4
+LINE = 64  # bytes of a cache line
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
@@ -217,18 +218,38 @@ def has_kind(dtype: torch.dtype) -> bool:
     return dtype in KINDS and bool(library().tn_has_kind(c_int64(KINDS[dtype])))
 
 
+class PackedMemory:
+    """Memory that many packed weights share, so that it can lie in few large pages.
+
+    A step reads an adapter's hundred small matrices one after the other; each in pages of its own
+    costs more than a hundred searches for where they are.
+    """
+
+    GROWTH = 2 << 20
+
+    def __init__(self, expected_bytes: int) -> None:
+        self._block = torch.empty(expected_bytes + LINE, dtype=torch.uint8)
+        self._used = 0
+
+    def take(self, size: int) -> Tensor:
+        """Return `size` bytes that begin a cache line; the block lives as long as any of them."""
+        start = self._used + -(self._block.data_ptr() + self._used) % LINE
+        if start + size > self._block.shape[0]:
+            self._block = torch.empty(max(size, self.GROWTH) + LINE, dtype=torch.uint8)
+            start = -self._block.data_ptr() % LINE
+        self._used = start + size
+        return self._block[start : start + size]
+
+
 class PackedWeight:
     """A frozen weight [n, k] in the layout of the C++ products, and its descriptor."""
 
-    def __init__(self, weight: Tensor) -> None:
-        """Copy `weight`, of a dtype that `has_kind` knows."""
+    def __init__(self, weight: Tensor, memory: PackedMemory | None = None) -> None:
+        """Copy `weight`, of a dtype that `has_kind` knows, into `memory` or into its own."""
         source = weight.detach().contiguous()
         kind, (n, k) = KINDS[source.dtype], source.shape
         size = library().tn_packed_bytes(kind, n, k)
-        # one vector more: rows begin where a cache line does
-        self._memory = torch.empty(size + 64, dtype=torch.uint8)
-        start = -self._memory.data_ptr() % 64
-        self._data = self._memory[start : start + size]
+        self._data = (memory or PackedMemory(size)).take(size)
         library().tn_pack(kind, source.data_ptr(), n, k, self._data.data_ptr())
         self.descriptor = PackedMatrix(kind, n, k, self._data.data_ptr())
         self.address = ctypes.addressof(self.descriptor)

@@ -12,6 +12,7 @@ from tenora_engine.core.models.config import ModelConfig
 from tenora_kernels.dispatch import active_backend
 from tenora_kernels.lora import LoraModule, LoraSlice
 from tenora_kernels.lora.native import pack_module
+from tenora_kernels.native.library import PackedMemory
 
 
 def load_adapter(
@@ -55,10 +56,11 @@ def pack_adapter(weights: AdapterWeights, config: ModelConfig) -> None:
     if active_backend() != "native":
         return
     shapes = product_shapes(config)
+    memory = PackedMemory(weights.size_bytes)
     for layer in weights.layers:
         for product, module in layer.items():
             if module is not None:
-                pack_module(module, shapes[product][0])
+                pack_module(module, shapes[product][0], memory)
 
 
 def _fused_module(

@@ -6,7 +6,9 @@
 // batch.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "pool.h"
@@ -16,6 +18,8 @@ namespace tenora {
 
 constexpr int TILE = 64;
 constexpr int MAX_QUERY_ROWS = 48;  // query rows (queries times heads of a KV head) of one item
+constexpr int ROWS_AT_ONCE = 3;     // 12 accumulators of four keys each
+constexpr float NOTHING = -std::numeric_limits<float>::infinity();  // the score of what is unseen
 
 struct AttentionArgs {
   const float* q;  // [T, q_heads, head_dim], rows q_stride apart
@@ -37,63 +41,115 @@ struct AttentionItem {
   int32_t sequence, kv_head, first_query, queries;
 };
 
+// Where the keys and values of one tile's positions stand.
+struct TileKV {
+  const float* keys[TILE];
+  const float* values[TILE];
+  int64_t count;
+};
+
+// Fetches the positions of a tile a few at a time, while another tile is computed.
+struct Fetcher {
+  const TileKV* tile;
+  int64_t done, per_step, head_dim;
+
+  void step() {
+    for (int64_t last = std::min(done + per_step, tile->count); done < last; done++)
+      for (int64_t d = 0; d < head_dim; d += 16) {
+        __builtin_prefetch(tile->keys[done] + d);
+        __builtin_prefetch(tile->values[done] + d);
+      }
+  }
+};
+
 struct AttentionScratch {
   std::vector<float> scores, mixed;  // [rows, TILE], [rows, head_dim]
   float maximum[MAX_QUERY_ROWS], sum[MAX_QUERY_ROWS];
-  const float* keys[TILE];
-  const float* values[TILE];
+  TileKV tiles[2];  // the one at work, and the one that is being fetched
 };
 
-// Four dot products with one q at once: [4] sums over d, in one order.
-TN_INLINE void dot4(const float* q, const float* const* keys, int64_t d, float* out) {
-  vf a0{}, a1{}, a2{}, a3{};
-  int64_t i = 0;
-  for (; i + LANES <= d; i += LANES) {
-    vf x = load(q + i);
-    fma_into(a0, x, load(keys[0] + i));
-    fma_into(a1, x, load(keys[1] + i));
-    fma_into(a2, x, load(keys[2] + i));
-    fma_into(a3, x, load(keys[3] + i));
-  }
+// The sums of four vectors, [4]: each in the same order.
+TN_INLINE void sums_of(const vf (&a)[4], float* out) {
 #if defined(__AVX512F__)
   auto half = [](vf v) {
     return _mm256_add_ps(_mm512_castps512_ps256((__m512)v),
                          _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)v), 1)));
   };
-  __m256 b0 = half(a0), b1 = half(a1), b2 = half(a2), b3 = half(a3);
+  __m256 b0 = half(a[0]), b1 = half(a[1]), b2 = half(a[2]), b3 = half(a[3]);
 #elif defined(__AVX2__)
-  __m256 b0 = (__m256)a0, b1 = (__m256)a1, b2 = (__m256)a2, b3 = (__m256)a3;
+  __m256 b0 = (__m256)a[0], b1 = (__m256)a[1], b2 = (__m256)a[2], b3 = (__m256)a[3];
 #endif
 #if defined(__AVX2__)
   __m256 sums = _mm256_hadd_ps(_mm256_hadd_ps(b0, b1), _mm256_hadd_ps(b2, b3));
   _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
 #else
-  out[0] = sum_of(a0), out[1] = sum_of(a1), out[2] = sum_of(a2), out[3] = sum_of(a3);
+  for (int u = 0; u < 4; u++) out[u] = sum_of(a[u]);
 #endif
-  for (; i < d; i++)
-    for (int u = 0; u < 4; u++) out[u] += q[i] * keys[u][i];
 }
 
-// mixed[0..d) += sum over j of weights[j] * values[j], in the order of j.
-TN_INLINE void mix(const float* weights, const float* const* values, int count, int64_t d,
-                   float* mixed) {
+// Dot products of R queries with four keys: [R][4]. One order for each, whatever R.
+template <int R>
+TN_INLINE void dots(const float* const (&q)[R], const float* const* keys, int64_t d,
+                    float (&out)[R][4]) {
+  vf acc[R][4];
+  unrolled<R>([&](auto r) TN_INLINE_LAMBDA {
+    unrolled<4>([&](auto u) TN_INLINE_LAMBDA { acc[r][u] = vf{}; });
+  });
+  const float *k0 = keys[0], *k1 = keys[1], *k2 = keys[2], *k3 = keys[3];
   int64_t i = 0;
-  for (; i + 8 * LANES <= d; i += 8 * LANES) {
-    vf acc[8];
-    for (int u = 0; u < 8; u++) acc[u] = load(mixed + i + u * LANES);
-    for (int j = 0; j < count; j++) {
-      vf w = splat(weights[j]);
-      for (int u = 0; u < 8; u++) fma_into(acc[u], w, load(values[j] + i + u * LANES));
-    }
-    for (int u = 0; u < 8; u++) store(mixed + i + u * LANES, acc[u]);
-  }
   for (; i + LANES <= d; i += LANES) {
-    vf acc = load(mixed + i);
-    for (int j = 0; j < count; j++) fma_into(acc, splat(weights[j]), load(values[j] + i));
-    store(mixed + i, acc);
+    vf x[R];
+    unrolled<R>([&](auto r) TN_INLINE_LAMBDA { x[r] = load(q[r] + i); });
+    auto add = [&](auto u, const float* key) TN_INLINE_LAMBDA {
+      vf k = load(key + i);
+      unrolled<R>([&](auto r) TN_INLINE_LAMBDA { fma_into(acc[r][u], x[r], k); });
+    };
+    add(std::integral_constant<int, 0>{}, k0);
+    add(std::integral_constant<int, 1>{}, k1);
+    add(std::integral_constant<int, 2>{}, k2);
+    add(std::integral_constant<int, 3>{}, k3);
   }
+  unrolled<R>([&](auto r) TN_INLINE_LAMBDA { sums_of(acc[r], out[r]); });
   for (; i < d; i++)
-    for (int j = 0; j < count; j++) mixed[i] += weights[j] * values[j][i];
+    for (int r = 0; r < R; r++)
+      for (int u = 0; u < 4; u++) out[r][u] += q[r][i] * keys[u][i];
+}
+
+// mixed[r][0..d) += sum over j of weights[r][j] * values[j], in the order of j.
+template <int R>
+TN_INLINE void mix(const float* const (&weights)[R], const float* const* values, int64_t first,
+                   int64_t last, int64_t d, float* const (&mixed)[R]) {
+  constexpr int NV = R == 1 ? 8 : 4;
+  int64_t i = 0;
+  for (; i + NV * LANES <= d; i += NV * LANES) {
+    vf acc[R][NV];
+    unrolled<R>([&](auto r) TN_INLINE_LAMBDA {
+      unrolled<NV>([&](auto v) TN_INLINE_LAMBDA { acc[r][v] = load(mixed[r] + i + v * LANES); });
+    });
+    for (int64_t j = first; j < last; j++) {
+      const float* value = values[j] + i;
+      vf w[R];
+      unrolled<R>([&](auto r) TN_INLINE_LAMBDA { w[r] = splat(weights[r][j]); });
+      unrolled<NV>([&](auto v) TN_INLINE_LAMBDA {
+        vf x = load(value + v * LANES);
+        unrolled<R>([&](auto r) TN_INLINE_LAMBDA { fma_into(acc[r][v], w[r], x); });
+      });
+    }
+    unrolled<R>([&](auto r) TN_INLINE_LAMBDA {
+      unrolled<NV>([&](auto v) TN_INLINE_LAMBDA { store(mixed[r] + i + v * LANES, acc[r][v]); });
+    });
+  }
+  for (int r = 0; r < R; r++) {
+    int64_t at = i;
+    for (; at + LANES <= d; at += LANES) {
+      vf acc = load(mixed[r] + at);
+      for (int64_t j = first; j < last; j++)
+        fma_into(acc, splat(weights[r][j]), load(values[j] + at));
+      store(mixed[r] + at, acc);
+    }
+    for (; at < d; at++)
+      for (int64_t j = first; j < last; j++) mixed[r][at] += weights[r][j] * values[j][at];
+  }
 }
 
 struct AttentionJob {
@@ -107,12 +163,23 @@ struct AttentionJob {
     s.scores.resize(rows * TILE);
     s.mixed.assign(rows * a.head_dim, 0.0f);
     for (int64_t r = 0; r < rows; r++)
-      s.maximum[r] = -std::numeric_limits<float>::infinity(), s.sum[r] = 0.0f;
-    int64_t begin = first_position(item, 0) / TILE * TILE;
+      s.maximum[r] = NOTHING, s.sum[r] = 0.0f;
     int64_t end = position(item, item.queries - 1) + 1;
-    for (int64_t tile = begin; tile < end; tile += TILE) {
-      find_rows(item, tile, std::min<int64_t>(TILE, end - tile), s);
-      for (int64_t r = 0; r < rows; r++) add_tile(item, r, tile, s);
+    TileKV *here = &s.tiles[0], *next = &s.tiles[1];
+    int64_t tile = first_tile(item), row_groups = (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
+    find_rows(item, tile, end, *here);
+    for (; tile < end; tile += TILE, std::swap(here, next)) {
+      if (tile + TILE < end)
+        find_rows(item, tile + TILE, end, *next);
+      else
+        find_first_rows(chunk + pool().threads(), *next);
+      Fetcher fetcher{next, 0, row_groups == 1 ? 4 : row_groups == 2 ? 2 : 1, a.head_dim};
+      for (int64_t r = 0; r < rows; r += ROWS_AT_ONCE) {
+        int64_t count = std::min<int64_t>(ROWS_AT_ONCE, rows - r);
+        count == 3   ? add_tile<3>(item, r, tile, s, *here, fetcher)
+        : count == 2 ? add_tile<2>(item, r, tile, s, *here, fetcher)
+                     : add_tile<1>(item, r, tile, s, *here, fetcher);
+      }
     }
     for (int64_t r = 0; r < rows; r++) {
       float* out = row_of(a.out, a.q_heads * a.head_dim, item, r);
@@ -129,6 +196,10 @@ struct AttentionJob {
     return a.window ? std::max<int64_t>(0, position(item, query) - a.window + 1) : 0;
   }
 
+  int64_t first_tile(const AttentionItem& item) const {
+    return first_position(item, 0) / TILE * TILE;
+  }
+
   template <typename T>
   T* row_of(T* base, int64_t stride, const AttentionItem& item, int64_t r) const {
     int64_t group = a.q_heads / a.kv_heads;
@@ -136,54 +207,96 @@ struct AttentionJob {
     return base + token * stride + (item.kv_head * group + r % group) * a.head_dim;
   }
 
-  void find_rows(const AttentionItem& item, int64_t tile, int64_t count,
-                 AttentionScratch& s) const {
+  // The rows of positions [tile, tile + TILE) below `end`.
+  void find_rows(const AttentionItem& item, int64_t tile, int64_t end, TileKV& kv) const {
     const int32_t* table = a.blocks + a.table_starts[item.sequence];
     int64_t index = tile / a.block_size, slot = tile % a.block_size;
-    for (int64_t j = 0; j < count; index++, slot = 0) {
+    kv.count = std::min<int64_t>(TILE, end - tile);
+    for (int64_t j = 0; j < kv.count; index++, slot = 0) {
       int64_t block = item.kv_head * a.num_blocks + table[index];
       int64_t offset = (block * a.block_size + slot) * a.head_dim;
-      for (; slot < a.block_size && j < count; slot++, j++, offset += a.head_dim) {
-        s.keys[j] = a.k_cache + offset;
-        s.values[j] = a.v_cache + offset;
+      for (; slot < a.block_size && j < kv.count; slot++, j++, offset += a.head_dim) {
+        kv.keys[j] = a.k_cache + offset;
+        kv.values[j] = a.v_cache + offset;
       }
     }
   }
 
-  void add_tile(const AttentionItem& item, int64_t r, int64_t tile, AttentionScratch& s) const {
-    int64_t query = r / (a.q_heads / a.kv_heads);
-    int64_t first = std::max<int64_t>(0, first_position(item, query) - tile);
-    int64_t last = std::min<int64_t>(TILE, position(item, query) + 1 - tile);
-    if (first >= last) return;
-    float* scores = s.scores.data() + r * TILE;
-    score(row_of(a.q, a.q_stride, item, r), s.keys, first, last, scores);
+  // The first tile of the item that this thread probably takes next, none after the last.
+  void find_first_rows(int64_t chunk, TileKV& kv) const {
+    kv.count = 0;
+    if (chunk >= (int64_t)items.size()) return;
+    const AttentionItem& item = items[chunk];
+    find_rows(item, first_tile(item), position(item, item.queries - 1) + 1, kv);
+  }
 
-    vf best = splat(-std::numeric_limits<float>::infinity());
+  // Adds the tile to rows [row, row + R), which read each key and value once where all see it.
+  template <int R>
+  void add_tile(const AttentionItem& item, int64_t row, int64_t tile, AttentionScratch& s,
+                const TileKV& kv, Fetcher& fetcher) const {
+    const float* q[R];
+    float *scores[R], *mixed[R];
+    const float* weights[R];
+    int64_t first[R], last[R], common_first = 0, common_last = TILE;
+    for (int r = 0; r < R; r++) {
+      int64_t query = (row + r) / (a.q_heads / a.kv_heads);
+      q[r] = row_of(a.q, a.q_stride, item, row + r);
+      weights[r] = scores[r] = s.scores.data() + (row + r) * TILE;
+      mixed[r] = s.mixed.data() + (row + r) * a.head_dim;
+      first[r] = std::max<int64_t>(0, first_position(item, query) - tile);
+      last[r] = std::max(first[r], std::min<int64_t>(TILE, position(item, query) + 1 - tile));
+      common_first = std::max(common_first, first[r]);
+      common_last = std::min(common_last, last[r]);
+    }
+    common_last = std::max(common_first, common_last);
+    for (int r = 0; r < R; r++)
+      for (int j = 0; j < TILE; j += LANES) store(scores[r] + j, splat(NOTHING));
+    score<R>(q, kv.keys, common_first, common_last, scores, fetcher);
+    for (int r = 0; r < R; r++) {
+      float* own[1] = {scores[r]};
+      const float* own_q[1] = {q[r]};
+      score<1>(own_q, kv.keys, first[r], std::min(common_first, last[r]), own, fetcher);
+      score<1>(own_q, kv.keys, std::max(first[r], common_last), last[r], own, fetcher);
+      if (first[r] < last[r]) soften(row + r, scores[r], mixed[r], s);
+    }
+    for (int r = 0; r < R; r++) {
+      const float* own[1] = {weights[r]};
+      float* own_mixed[1] = {mixed[r]};
+      mix<1>(own, kv.values, first[r], std::min(common_first, last[r]), a.head_dim, own_mixed);
+    }
+    mix<R>(weights, kv.values, common_first, common_last, a.head_dim, mixed);
+    for (int r = 0; r < R; r++) {
+      const float* own[1] = {weights[r]};
+      float* own_mixed[1] = {mixed[r]};
+      mix<1>(own, kv.values, std::max(first[r], common_last), last[r], a.head_dim, own_mixed);
+    }
+  }
+
+  // A row's scores become weights; its maximum and sum move on, and what it holds is scaled.
+  void soften(int64_t row, float* scores, float* mixed, AttentionScratch& s) const {
+    vf best = splat(NOTHING);
     for (int j = 0; j < TILE; j += LANES) best = max_of(load(scores + j), best);
-    float maximum = std::max(s.maximum[r], max_of_lanes(best));
+    float maximum = std::max(s.maximum[row], max_of_lanes(best));
     // a row whose scores are all -infinity would give NaN: keep its weights zero
-    float shift = maximum == -std::numeric_limits<float>::infinity() ? 0.0f : maximum;
+    float shift = maximum == NOTHING ? 0.0f : maximum;
     vf total{};
     for (int j = 0; j < TILE; j += LANES) {
       vf weight = exp_of(load(scores + j) - shift);
       store(scores + j, weight);
       total += weight;
     }
-    float* mixed = s.mixed.data() + r * a.head_dim;
-    float kept = exp_of(splat(s.maximum[r] - shift))[0];
+    float kept = exp_of(splat(s.maximum[row] - shift))[0];
     if (kept != 1.0f)
       for (int64_t d = 0; d < a.head_dim; d++) mixed[d] *= kept;
-    s.sum[r] = s.sum[r] * kept + sum_of(total);
-    s.maximum[r] = maximum;
-    mix(scores + first, s.values + first, (int)(last - first), a.head_dim, mixed);
+    s.sum[row] = s.sum[row] * kept + sum_of(total);
+    s.maximum[row] = maximum;
   }
 
-  // Scores of positions [first, last) of the tile; -infinity elsewhere.
-  void score(const float* q, const float* const* keys, int64_t first, int64_t last,
-             float* scores) const {
-    const vf nothing = splat(-std::numeric_limits<float>::infinity());
-    for (int j = 0; j < TILE; j += LANES) store(scores + j, nothing);
-    float dots[4];
+  // Scores of positions [first, last) of the tile.
+  template <int R>
+  void score(const float* const (&q)[R], const float* const* keys, int64_t first, int64_t last,
+             float* const (&scores)[R], Fetcher& fetcher) const {
+    float found[R][4];
     const float* padded[4];
     for (int64_t j = first; j < last; j += 4) {
       int64_t count = std::min<int64_t>(4, last - j);
@@ -192,16 +305,17 @@ struct AttentionJob {
         for (int u = 0; u < 4; u++) padded[u] = keys[std::min(j + u, last - 1)];
         these = padded;
       }
-      dot4(q, these, a.head_dim, dots);
-      for (int u = 0; u < count; u++) scores[j + u] = dots[u] * (float)a.scale;
+      dots<R>(q, these, a.head_dim, found);
+      fetcher.step();
+      for (int r = 0; r < R; r++)
+        for (int u = 0; u < count; u++) scores[r][j + u] = capped(found[r][u] * (float)a.scale);
     }
-    if (a.soft_cap == 0) return;
-    float cap = (float)a.soft_cap;
-    for (int j = 0; j < TILE; j += LANES) {
-      vf s = load(scores + j);  // cap * tanh(s / cap)
-      vf capped = cap - 2.0f * cap / (exp_of(s * (2.0f / cap)) + 1.0f);
-      store(scores + j, s == nothing ? s : capped);
-    }
+  }
+
+  float capped(float score) const {
+    if (a.soft_cap == 0) return score;
+    float cap = (float)a.soft_cap;  // cap * tanh(score / cap)
+    return cap - 2.0f * cap / (exp_of(splat(score * (2.0f / cap)))[0] + 1.0f);
   }
 };
 
