@@ -60,17 +60,17 @@ class Server:
 
     def freeze(self) -> None:
         """Stop all processes where they are."""
-        for process in self._tree():
+        for process in self.processes():
             process.suspend()
 
     def thaw(self) -> None:
         """Let all processes go on."""
-        for process in self._tree():
+        for process in self.processes():
             process.resume()
 
     def stop(self) -> None:
         """End all processes: by SIGINT, and by SIGKILL what is left after a minute."""
-        tree = self._tree()
+        tree = self.processes()
         for process in tree:
             _quietly(process.resume)
         if self._process.poll() is None:
@@ -80,7 +80,8 @@ class Server:
             _quietly(process.kill)
         self._process.wait()
 
-    def _tree(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
+        """The process and its descendants, as they are now."""
         if self._process.poll() is not None:
             return []
         top = psutil.Process(self._process.pid)

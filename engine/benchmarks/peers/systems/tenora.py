@@ -62,6 +62,12 @@ class Tenora:
         """See `leave`."""
         await self.leave()
 
+    @property
+    def server(self) -> Server:
+        """The running server."""
+        assert self._server is not None
+        return self._server
+
     async def send(self, body: dict[str, Any]) -> Sample:
         """Through the API, with the first demo tenant's key."""
         if body["model"] == BASE:
