@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 BackendName = Literal["auto", "reference", "cpu", "native", "triton"]
 
@@ -32,6 +32,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     kernel_backend: BackendName = "auto"
     """Which kernels run; `auto` takes the fastest of the device."""
     weight_dtype: DtypeName = "auto"
+    """What the base model's weights are held in; `int8` rounds them, on the native CPU kernels."""
     batch_invariant: bool = False
     """On a GPU: whether an answer has the same bits whoever shares its steps. Costs speed."""
     kv_cache_bytes: int = 1 << 30

@@ -24,7 +24,9 @@ def test_a_role_that_appears_later_counts_from_zero() -> None:
 
 
 def test_the_platform_is_what_the_engine_did_not_take() -> None:
-    assert platform_share({"core": 8.0, "front": 1.0, "api": 0.5, "redis": 0.5}) == pytest.approx(0.1)
+    assert platform_share({"core": 8.0, "front": 1.0, "api": 0.5, "redis": 0.5}) == pytest.approx(
+        0.1
+    )
     assert platform_share({}) == 0.0
 
 

@@ -127,9 +127,12 @@ class AdapterInspector:
 
 
 def serving_dtype(config: EngineConfig, base_config: dict[str, Any]) -> ServingDtype:
-    """The dtype that adapter weights are served in; "auto" is the base model's own."""
+    """The dtype that adapter weights are served in; "auto" is the base model's own.
+
+    "int8" rounds the base model's weights alone, so adapters are served as under "auto".
+    """
     name: str = config.weight_dtype
-    if name == "auto":
+    if name in {"auto", "int8"}:
         name = base_config.get("dtype") or base_config.get("torch_dtype") or "float32"
     try:
         return _SERVING_DTYPES[name]

@@ -19,6 +19,7 @@ from tenora_engine.core.model_runner.create import create_model_runner
 from tenora_engine.core.model_runner.kv_memory import kv_block_bytes
 from tenora_engine.core.models.config import ModelConfig
 from tenora_engine.core.models.config_file import read_model_config
+from tenora_engine.core.models.errors import UnsupportedModelError
 from tenora_engine.core.models.loading import load_transformer
 from tenora_engine.core.models.precision import Precision
 from tenora_engine.core.models.transformer import Transformer
@@ -47,7 +48,12 @@ def serving_precision(config: EngineConfig) -> Precision:
     The native kernels keep activations in float32 and take weights as they are stored; products
     of bfloat16 weights round their input where the processor has an instruction for it. Elsewhere
     everything is bfloat16 where the device multiplies it in hardware.
+
+    Raises:
+        UnsupportedModelError: int8 is configured where the native kernels do not run.
     """
+    if config.weight_dtype == "int8":
+        return _int8_precision()
     wanted = None if config.weight_dtype == "auto" else DTYPES[config.weight_dtype]
     if active_backend() == "triton":
         dtype = wanted or _fast_gpu_dtype()
@@ -59,6 +65,16 @@ def serving_precision(config: EngineConfig) -> Precision:
         return Precision.of(wanted)
     has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 - torch has no public name
     return Precision.of(torch.bfloat16 if has_bf16 else torch.float32)
+
+
+def _int8_precision() -> Precision:
+    """The base model's products in 8 bits; embeddings and adapters as they are stored."""
+    if active_backend() != "native":
+        raise UnsupportedModelError(
+            f"weight_dtype int8 is served by the native CPU kernels, and here {active_backend()} "
+            "runs; choose another weight_dtype, or install g++ where the device is the CPU"
+        )
+    return Precision(activations=torch.float32, weights=None, rounds_to_int8=True)
 
 
 def _fast_gpu_dtype() -> torch.dtype:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from tenora_kernels.errors import DtypeError, ShapeError
+from tenora_kernels.linear.int8 import quantise
 from tenora_kernels.native import library
 from tenora_kernels.native.library import PackedWeight, Product
 
@@ -15,14 +16,33 @@ class NativeProduct:
     depend on its own row of x alone.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, rounds_input: bool = False) -> None:
-        """Pack `weight`; `rounds_input` rounds x to bfloat16 for a weight that is bfloat16."""
-        self._weight = PackedWeight(weight)
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        *,
+        rounds_input: bool = False,
+        rounds_to_int8: bool = False,
+    ) -> None:
+        """Pack `weight`, as it is or rounded to int8 (see `int8.py`).
+
+        `rounds_input` rounds x to bfloat16 for a weight that is packed in bfloat16.
+        """
+        if rounds_to_int8:
+            whole, steps = quantise(weight)
+            self._weight = PackedWeight(whole, steps=steps)
+        else:
+            self._weight = PackedWeight(weight)
         self._rounds = rounds_input
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._bias_pointer = None if self._bias is None else self._bias.data_ptr()
         self._out_features, self._in_features = weight.shape
         self._run = library.library().tn_linear
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a product reads of its weight."""
+        return self._weight.nbytes
 
     @property
     def descriptor(self) -> Product:

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from tenora_kernels import dispatch
-from tenora_kernels.errors import DtypeError, ShapeError
+from tenora_kernels.errors import BackendUnavailableError, DtypeError, ShapeError
 from tenora_kernels.linear import reference
 from tenora_kernels.linear.native import NativeProduct
 from tenora_kernels.native import library
@@ -37,23 +37,32 @@ class PackedLinear:
         *,
         rounds_input: bool = False,
         is_batch_invariant: bool = False,
+        rounds_to_int8: bool = False,
     ) -> None:
         """Take `weight` [out, in] and `bias` [out], of one floating dtype.
 
         `rounds_input` lets the native product of a bfloat16 weight round x to bfloat16.
+        `rounds_to_int8` holds the weight in 8 bits (`int8.py`); the native backend alone can.
         `is_batch_invariant` takes the deterministic product of the triton backend, whose promise
         is the class's; the vendor's product of a GPU, which is taken otherwise, does not keep it.
 
         Raises:
             ShapeError, DtypeError: weight and bias do not fit together.
+            BackendUnavailableError: int8 is asked for where no native product runs.
         """
         _check(weight, bias)
         self.out_features, self.in_features = weight.shape
-        self.dtype = weight.dtype
+        self.dtype = torch.int8 if rounds_to_int8 else weight.dtype
         self.bias = bias
-        self._native = (
-            NativeProduct(weight, bias, rounds_input=rounds_input) if _is_native(weight) else None
-        )
+        self._native = None
+        if _is_native(weight):
+            self._native = NativeProduct(
+                weight, bias, rounds_input=rounds_input, rounds_to_int8=rounds_to_int8
+            )
+        elif rounds_to_int8:
+            raise BackendUnavailableError(
+                f"int8 weights need the native kernels; {dispatch.active_backend()} is bound"
+            )
         self.is_packed = self._native is None and _packing_pays(weight)
         self._deterministic = _deterministic() if is_batch_invariant else None
         self._is_reference = dispatch.active_backend() == "reference"

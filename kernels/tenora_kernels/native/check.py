@@ -11,7 +11,7 @@ import sys
 
 ROWS, COLUMNS, INNER = 7, 37, 19
 TOLERANCE = 1e-4
-FLOAT32, BFLOAT16, FLOAT16 = range(3)
+FLOAT32, BFLOAT16, FLOAT16, INT8 = 0, 1, 2, 4
 
 
 class _Packed(ctypes.Structure):
@@ -27,6 +27,8 @@ def encode(kind: int, values: list[float]) -> bytes:
     """`values`, exact in every kind, as elements of the kind."""
     if kind == BFLOAT16:
         return b"".join(struct.pack("<f", value)[2:] for value in values)
+    if kind == INT8:
+        return struct.pack(f"<{len(values)}b", *(round(64 * value) for value in values))
     return struct.pack(f"<{len(values)}{'f' if kind == FLOAT32 else 'e'}", *values)
 
 
@@ -39,8 +41,9 @@ def product_error(library: ctypes.CDLL, kind: int, *, rounds: bool) -> float:
     size = library.tn_packed_bytes(*map(ctypes.c_int64, (kind, COLUMNS, INNER)))
     packed = ctypes.create_string_buffer(size)
     source = ctypes.create_string_buffer(encode(kind, w))
+    steps = (ctypes.c_float * COLUMNS)(*[1 / 64] * COLUMNS)  # one group of k
     library.tn_pack(
-        ctypes.c_int64(kind), source, ctypes.c_int64(COLUMNS), ctypes.c_int64(INNER), packed
+        ctypes.c_int64(kind), source, steps, ctypes.c_int64(COLUMNS), ctypes.c_int64(INNER), packed
     )
     matrix = _Packed(kind, COLUMNS, INNER, ctypes.addressof(packed))
     x_array = (ctypes.c_float * len(x))(*x)
@@ -70,7 +73,7 @@ def main() -> int:
     library = ctypes.CDLL(sys.argv[1])
     for threads in (1, 2):
         library.tn_set_threads(ctypes.c_int64(threads))
-        for kind in (FLOAT32, BFLOAT16, FLOAT16):
+        for kind in (FLOAT32, BFLOAT16, FLOAT16, INT8):
             if not library.tn_has_kind(ctypes.c_int64(kind)):
                 continue
             exact = product_error(library, kind, rounds=False)

@@ -10,9 +10,9 @@ from torch import Tensor
 from tenora_kernels.errors import BackendUnavailableError
 from tenora_kernels.native.build import built_library
 
-INTERFACE = 4
+INTERFACE = 5
 LINE = 64  # bytes of a cache line
-KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int8: 4}
 
 
 class PackedMatrix(Structure):
@@ -144,7 +144,7 @@ class DecoderStep(Structure):
 _P, _I, _D = c_void_p, c_int64, c_double
 SIGNATURES: dict[str, tuple[type, ...]] = {
     "tn_set_threads": (_I,),
-    "tn_pack": (_I, _P, _I, _I, _P),
+    "tn_pack": (_I, _P, _P, _I, _I, _P),
     "tn_linear": (_P, _P, _P, _I, _P, _I, _I, _I, _I),
     "tn_lora_add": (_P, _I, _P, _I, _P, _P, _I, _P),
     "tn_attention": (_P,),
@@ -244,13 +244,19 @@ class PackedMemory:
 class PackedWeight:
     """A frozen weight [n, k] in the layout of the C++ products, and its descriptor."""
 
-    def __init__(self, weight: Tensor, memory: PackedMemory | None = None) -> None:
-        """Copy `weight`, of a dtype that `has_kind` knows, into `memory` or into its own."""
+    def __init__(
+        self, weight: Tensor, memory: PackedMemory | None = None, *, steps: Tensor | None = None
+    ) -> None:
+        """Copy `weight`, of a dtype that `has_kind` knows, into `memory` or into its own.
+
+        `steps`, float32 [n, groups], are what each group of an int8 weight is whole numbers of.
+        """
         source = weight.detach().contiguous()
         kind, (n, k) = KINDS[source.dtype], source.shape
         size = library().tn_packed_bytes(kind, n, k)
         self._data = (memory or PackedMemory(size)).take(size)
-        library().tn_pack(kind, source.data_ptr(), n, k, self._data.data_ptr())
+        step_data = None if steps is None else steps.data_ptr()
+        library().tn_pack(kind, source.data_ptr(), step_data, n, k, self._data.data_ptr())
         self.descriptor = PackedMatrix(kind, n, k, self._data.data_ptr())
         self.address = ctypes.addressof(self.descriptor)
 

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from tenora_kernels.errors import KernelInputError
-from tenora_kernels.linear import reference
+from tenora_kernels import dispatch
+from tenora_kernels.errors import BackendUnavailableError, KernelInputError
+from tenora_kernels.linear import PackedLinear, reference
+from tenora_kernels.linear.int8 import dequantise, quantise
 from tenora_kernels.linear.native import NativeProduct
 from tenora_kernels.native import library
 from tenora_kernels.testing import ODD_SIZES, is_close, is_far, poisoned
@@ -93,3 +95,62 @@ def test_a_poisoned_row_stays_alone(generator: torch.Generator) -> None:
 def test_refuses_what_it_cannot_read(x: torch.Tensor) -> None:
     with pytest.raises(KernelInputError):
         NativeProduct(torch.ones(5, 4), None)(x)
+
+
+@pytest.mark.parametrize("in_features", [1, 2, 33, 576])
+@pytest.mark.parametrize("out_features", ODD_SIZES)
+def test_int8_equals_the_product_of_its_whole_numbers(
+    out_features: int, in_features: int, generator: torch.Generator
+) -> None:
+    weight = _draw(out_features, in_features, generator=generator) / in_features**0.5
+    bias = _draw(out_features, generator=generator)
+    x = _draw(13, in_features, generator=generator)
+    whole, steps = quantise(weight)
+    rounded = dequantise(whole, steps).double()
+    expected = reference.linear(x.double(), rounded, bias.double())
+    product = NativeProduct(weight, bias, rounds_to_int8=True)
+    assert is_close(product(x), expected, torch.float32)
+    y = _draw(13, out_features, generator=generator)
+    summed = y + expected
+    product.add_(y, x)
+    assert is_close(y, summed, torch.float32)
+
+
+def test_int8_rounds_each_weight_by_at_most_half_a_step(generator: torch.Generator) -> None:
+    weight = _draw(37, 91, generator=generator) * torch.logspace(-6, 3, 37)[:, None]
+    weight[5] = 0.0
+    whole, steps = quantise(weight)
+    assert steps.shape == (37, 2)
+    error = (dequantise(whole, steps) - weight).abs()
+    half_steps = steps.repeat_interleave(64, dim=1)[:, :91] / 2
+    assert bool((error <= 1.0001 * half_steps).all())
+    assert whole.abs().amax() == 127
+    assert not whole[5].any()
+
+
+def test_an_int8_row_has_the_same_bits_in_every_batch(generator: torch.Generator) -> None:
+    product = NativeProduct(_draw(131, 577, generator=generator), None, rounds_to_int8=True)
+    x = _draw(max(ROWS), 577, generator=generator)
+    whole = product(x)
+    for rows in ROWS:
+        assert torch.equal(product(x[:rows]), whole[:rows]), rows
+
+
+def test_int8_reads_a_quarter_of_float32() -> None:
+    weight = torch.ones(160, 320)
+    narrow = NativeProduct(weight, None, rounds_to_int8=True)
+    assert narrow.nbytes == 160 * (320 + 4 * 5)  # five groups have a step each
+    assert NativeProduct(weight, None).nbytes == 4 * 160 * 320
+
+
+def test_int8_refuses_what_is_not_finite() -> None:
+    weight = torch.ones(3, 4)
+    weight[1, 2] = float("inf")
+    with pytest.raises(ValueError, match="not finite"):
+        quantise(weight)
+
+
+def test_int8_is_refused_where_no_native_product_runs() -> None:
+    dispatch.use_backend("reference")  # the fixture binds the one before again
+    with pytest.raises(BackendUnavailableError, match="int8"):
+        PackedLinear(torch.ones(4, 4), rounds_to_int8=True)

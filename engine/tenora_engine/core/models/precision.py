@@ -17,6 +17,8 @@ class Precision:
     weights: torch.dtype | None
     rounds_inputs: bool = False
     """Whether a product with bfloat16 weights may round its input to bfloat16, for speed."""
+    rounds_to_int8: bool = False
+    """Whether the base model's products hold their weights in 8 bits, one step per output."""
     is_batch_invariant: bool = False
     """Whether a GPU's products give a row the same bits at every number of rows, at some cost."""
 

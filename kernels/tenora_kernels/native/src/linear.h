@@ -26,14 +26,14 @@ struct LinearJob {
     int64_t first_row = chunk / groups * row_block, group = chunk % groups;
     int64_t count = std::min(row_block, rows - first_row);
     int64_t last = std::min((group + 1) * panel_group, panels_of(w->n));
-    for (int64_t panel = group * panel_group; panel < last; panel++) {
-      int64_t column = panel * PANEL;
-      Epilogue end{bias ? bias + column : nullptr, 1.0f, adds};
-      rows_times_panel(*w, kind, panel, count, end, [&](int64_t i, const void*& xi, float*& yi) {
-        xi = x + (first_row + i) * x_row_bytes;
-        yi = y + (first_row + i) * y_stride + column;
-      });
-    }
+    for (int64_t panel = group * panel_group; panel < last;)
+      panel += rows_times_panels(
+          *w, kind, panel, last, count,
+          [&](int64_t column) { return Epilogue{bias ? bias + column : nullptr, 1.0f, adds}; },
+          [&](int64_t i, int64_t column, const void*& xi, float*& yi) {
+            xi = x + (first_row + i) * x_row_bytes;
+            yi = y + (first_row + i) * y_stride + column;
+          });
   }
 };
 

@@ -50,24 +50,24 @@ struct LoraJob {
     const LoraModule& module = *item.module;
     const int32_t* rows = item.rows_of_segment + item.first_row;
     float* low_rank = item.low_rank + item.first_row * module.a.n;
-    for (int64_t panel = item.first_panel; panel < item.last_panel; panel++) {
-      int64_t column = panel * PANEL;
-      if (!item.slice) {
-        Epilogue end{nullptr, 1.0f, false};
-        rows_times_panel(module.a, module.a.kind, panel, item.rows, end,
-                         [&](int64_t i, const void*& xi, float*& yi) {
-                           xi = x + rows[i] * x_stride;
-                           yi = low_rank + i * module.a.n + column;
-                         });
-        continue;
-      }
+    int64_t panel = item.first_panel;
+    while (!item.slice && panel < item.last_panel)
+      panel += rows_times_panels(
+          module.a, module.a.kind, panel, item.last_panel, item.rows,
+          [](int64_t) { return Epilogue{nullptr, 1.0f, false}; },
+          [&](int64_t i, int64_t column, const void*& xi, float*& yi) {
+            xi = x + rows[i] * x_stride;
+            yi = low_rank + i * module.a.n + column;
+          });
+    while (item.slice && panel < item.last_panel) {
       const LoraSlice& slice = *item.slice;
-      Epilogue end{nullptr, (float)slice.scaling, true};
-      rows_times_panel(slice.b, slice.b.kind, panel, item.rows, end,
-                       [&](int64_t i, const void*& xi, float*& yi) {
-                         xi = low_rank + i * module.a.n + slice.a_column;
-                         yi = y + rows[i] * y_stride + slice.y_column + column;
-                       });
+      panel += rows_times_panels(
+          slice.b, slice.b.kind, panel, item.last_panel, item.rows,
+          [&](int64_t) { return Epilogue{nullptr, (float)slice.scaling, true}; },
+          [&](int64_t i, int64_t column, const void*& xi, float*& yi) {
+            xi = low_rank + i * module.a.n + slice.a_column;
+            yi = y + rows[i] * y_stride + slice.y_column + column;
+          });
     }
   }
 

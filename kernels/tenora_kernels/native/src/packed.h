@@ -1,13 +1,16 @@
 // A frozen weight W [n, k], packed into panels of PANEL output columns, and the one small product
 // that everything here is made of: a tile of rows of x times a panel.
 //
-// Every output element is a single chain of fused multiply-adds in the order of k, so its bits
-// depend on its own row of x and its own column of W: not on how many rows there are, which rows
+// Every output element is a single chain of fused multiply-adds in the order of k (one for each
+// group of an INT8 weight, and one over the groups), so its bits depend on its own row of x and its own column of W: not on how many rows there are, which rows
 // share a tile, or which thread runs it.
 //
-// Storage of a panel, k after k (FLOAT32, FLOAT16) or pair of k after pair (BFLOAT16, where the
-// even k is the low half of 32 bits): one row of PANEL columns each. The last panel is LANES wide
-// when that is enough for its columns.
+// A tile is up to MAX_TILE_ROWS rows times one panel, or up to half as many times two neighbours:
+// few rows leave the processor waiting for its own sums unless it has more columns to add to.
+//
+// Storage of a panel, k after k (FLOAT32, FLOAT16, INT8) or pair of k after pair (BFLOAT16, where
+// the even k is the low half of 32 bits): one row of PANEL columns each. The last panel is LANES
+// wide when that is enough for its columns. Behind each group of INT8 stands a row of its steps.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +21,10 @@
 
 namespace tenora {
 
-enum Kind : int64_t { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
+// INT8 weights are whole numbers of a step, a float32 that INT8_GROUP of k share in each column.
+enum Kind : int64_t { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2, INT8 = 4 };
+
+constexpr int64_t INT8_GROUP = 64;
 
 struct PackedMatrix {
   int64_t kind, n, k;
@@ -32,11 +38,15 @@ TN_INLINE int panel_width(int64_t n, int64_t panel) {
 }
 
 // Bytes of one column in one row of a panel: of one k, or of a pair of them.
-TN_INLINE int64_t element_bytes(int64_t kind) { return kind == FLOAT16 ? 2 : 4; }
+TN_INLINE int64_t element_bytes(int64_t kind) {
+  return kind == FLOAT16 ? 2 : kind == INT8 ? 1 : 4;
+}
 
 // Bytes of one column over all k.
 TN_INLINE int64_t column_bytes(int64_t kind, int64_t k) {
-  return kind == FLOAT32 ? 4 * k : kind == FLOAT16 ? 2 * k : 4 * ((k + 1) / 2);
+  if (kind == BFLOAT16) return 4 * ((k + 1) / 2);
+  int64_t step_bytes = kind == INT8 ? 4 * ((k + INT8_GROUP - 1) / INT8_GROUP) : 0;
+  return element_bytes(kind) * k + step_bytes;
 }
 
 TN_INLINE const void* panel_data(const PackedMatrix& w, int64_t panel) {
@@ -47,6 +57,18 @@ TN_INLINE int64_t packed_bytes(int64_t kind, int64_t n, int64_t k) {
   int64_t panels = panels_of(n);
   int64_t columns = panels ? (panels - 1) * PANEL + panel_width(n, panels - 1) : 0;
   return columns * column_bytes(kind, k);
+}
+
+// Column c of an INT8 panel, from its whole numbers and its steps; null for zeros.
+TN_INLINE void pack_int8(const int8_t* source, const float* steps, int64_t k, int width, int c,
+                         char* out) {
+  for (int64_t group = 0; group * INT8_GROUP < k; group++) {
+    int64_t last = std::min((group + 1) * INT8_GROUP, k);
+    for (int64_t i = group * INT8_GROUP; i < last; i++, out += width)
+      out[c] = source ? source[i] : 0;
+    ((float*)out)[c] = steps ? steps[group] : 0.0f;
+    out += width * sizeof(float);
+  }
 }
 
 // Rows [first, last) of k, which are few enough that what is written stays in the first cache.
@@ -72,8 +94,18 @@ TN_INLINE void pack_rows(int64_t kind, const void* source, int64_t n, int64_t k,
   }
 }
 
-TN_INLINE void pack_panel(int64_t kind, const void* source, int64_t n, int64_t k, int64_t panel,
-                          void* out) {
+TN_INLINE void pack_panel(int64_t kind, const void* source, const float* steps, int64_t n,
+                          int64_t k, int64_t panel, void* out) {
+  if (kind == INT8) {
+    int64_t groups = (k + INT8_GROUP - 1) / INT8_GROUP;
+    for (int c = 0; c < panel_width(n, panel); c++) {
+      int64_t row = panel * PANEL + c;
+      bool real = row < n;
+      pack_int8(real ? (const int8_t*)source + row * k : nullptr,
+                real ? steps + row * groups : nullptr, k, panel_width(n, panel), c, (char*)out);
+    }
+    return;
+  }
   constexpr int64_t BLOCK = 128;
   for (int64_t first = 0; first < k; first += BLOCK)
     pack_rows(kind, source, n, k, panel, out, first, std::min(first + BLOCK, k));
@@ -100,54 +132,91 @@ TN_INLINE void multiply_add(vf (&acc)[M][NV], const TileRows& rows, int64_t k, c
   });
 }
 
+// Sums over all k of rows times the NV vectors of a panel, or of two panels `panel_bytes` apart.
 template <int64_t KIND, int M, int NV>
-TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* panel, int64_t k) {
+TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* panel,
+                          int64_t panel_bytes, int64_t k) {
+  constexpr int OF_PANEL = NV < 2 ? NV : 2;
   const char* ahead = rows.ahead;
   auto fetch_ahead = [&]() TN_INLINE_LAMBDA {
     __builtin_prefetch(ahead);
+    if constexpr (NV > OF_PANEL) __builtin_prefetch(ahead + rows.ahead_step / 2);
     ahead += rows.ahead_step;
   };
+  // vector j of a row that begins at `from` in the first panel
+  auto vector_at = [&](const char* from, auto j, int64_t bytes) TN_INLINE_LAMBDA {
+    return from + (j % OF_PANEL) * bytes + (j / OF_PANEL) * panel_bytes;
+  };
+  const char* from = (const char*)panel;
   vf w[NV];
   if constexpr (KIND == ROUNDED) {
-    const vu* from = (const vu*)panel;
-    for (int64_t pair = 0; pair < (k + 1) / 2; pair++, from += NV) {
+    for (int64_t pair = 0; pair < (k + 1) / 2; pair++, from += OF_PANEL * sizeof(vu)) {
       fetch_ahead();
       unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
         vu x = ((const uint32_t*)rows.x[i])[pair] - vu{};
-        unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { dot_pairs_into(acc[i][j], x, from[j]); });
+        unrolled<NV>([&](auto j) TN_INLINE_LAMBDA {
+          dot_pairs_into(acc[i][j], x, *(const vu*)vector_at(from, j, sizeof(vu)));
+        });
       });
     }
   } else if constexpr (KIND == FLOAT32) {
-    const vf* from = (const vf*)panel;
-    for (int64_t i = 0; i < k; i++, from += NV) {
+    for (int64_t i = 0; i < k; i++, from += OF_PANEL * sizeof(vf)) {
       fetch_ahead();
-      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { w[j] = from[j]; });
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA {
+        w[j] = *(const vf*)vector_at(from, j, sizeof(vf));
+      });
       multiply_add(acc, rows, i, w);
     }
   } else if constexpr (KIND == BFLOAT16) {
-    const vu* from = (const vu*)panel;
+    auto read_low = [&]() TN_INLINE_LAMBDA {
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA {
+        w[j] = (vf)(*(const vu*)vector_at(from, j, sizeof(vu)) << 16);
+      });
+    };
     int64_t i = 0;
-    for (; i + 1 < k; i += 2, from += NV) {
+    for (; i + 1 < k; i += 2, from += OF_PANEL * sizeof(vu)) {
       fetch_ahead();
-      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { w[j] = (vf)(from[j] << 16); });
+      read_low();
       multiply_add(acc, rows, i, w);
-      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { w[j] = high_halves(from + j); });
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA {
+        w[j] = high_halves((const vu*)vector_at(from, j, sizeof(vu)));
+      });
       multiply_add(acc, rows, i + 1, w);
     }
     if (k % 2) {
-      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { w[j] = (vf)(from[j] << 16); });
+      read_low();
       multiply_add(acc, rows, i, w);
     }
+  } else if constexpr (KIND == INT8) {
+    vf total[M][NV] = {};
+    for (int64_t i = 0; i < k;) {
+      for (int64_t last = std::min(i + INT8_GROUP, k); i < last; i++, from += OF_PANEL * LANES) {
+        fetch_ahead();
+        unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { w[j] = load_int8(vector_at(from, j, LANES)); });
+        multiply_add(acc, rows, i, w);
+      }
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA {
+        vf step = *(const vf*)vector_at(from, j, sizeof(vf));
+        unrolled<M>([&](auto m) TN_INLINE_LAMBDA {
+          fma_into(total[m][j], acc[m][j], step);
+          acc[m][j] = vf{};
+        });
+      });
+      from += OF_PANEL * sizeof(vf);
+    }
+    unrolled<M>([&](auto m) TN_INLINE_LAMBDA {
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { acc[m][j] = total[m][j]; });
+    });
   } else {
 #if defined(__F16C__)
-    const uint16_t* from = (const uint16_t*)panel;
-    for (int64_t i = 0; i < k; i++, from += NV * LANES) {
+    for (int64_t i = 0; i < k; i++, from += OF_PANEL * LANES * 2) {
       fetch_ahead();
       unrolled<NV>([&](auto j) TN_INLINE_LAMBDA {
+        const char* halves = vector_at(from, j, LANES * 2);
 #if defined(__AVX512F__)
-        w[j] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)(from + j * LANES)));
+        w[j] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)halves));
 #else
-        w[j] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(from + j * LANES)));
+        w[j] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)halves));
 #endif
       });
       multiply_add(acc, rows, i, w);
@@ -191,30 +260,35 @@ TN_INLINE void write_tile(vf (&acc)[M][NV], const TileRows& rows, const Epilogue
 }
 
 template <int64_t KIND, int NV, int M>
-void tile(const TileRows& rows, const void* panel, int64_t k, const Epilogue& end, int columns) {
+void tile(const TileRows& rows, const void* panel, int64_t panel_bytes, int64_t k,
+          const Epilogue& end, int columns) {
   vf acc[M][NV];
   unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
     unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { acc[i][j] = vf{}; });
   });
-  accumulate<KIND>(acc, rows, panel, k);
+  accumulate<KIND>(acc, rows, panel, panel_bytes, k);
   write_tile(acc, rows, end, columns);
 }
 
-typedef void (*TileFn)(const TileRows&, const void*, int64_t, const Epilogue&, int);
+typedef void (*TileFn)(const TileRows&, const void*, int64_t, int64_t, const Epilogue&, int);
 
 template <int64_t KIND, int NV, int... M>
-constexpr std::array<TileFn, MAX_TILE_ROWS> tiles_of(std::integer_sequence<int, M...>) {
+constexpr std::array<TileFn, sizeof...(M)> tiles_of(std::integer_sequence<int, M...>) {
   return {tile<KIND, NV, M + 1>...};
 }
 
+constexpr int MAX_WIDE_ROWS = MAX_TILE_ROWS / 2;  // of a tile over two panels
+
 template <int64_t KIND, int NV>
-constexpr auto TILES = tiles_of<KIND, NV>(std::make_integer_sequence<int, MAX_TILE_ROWS>{});
+constexpr auto TILES =
+    tiles_of<KIND, NV>(std::make_integer_sequence<int, NV == 4 ? MAX_WIDE_ROWS : MAX_TILE_ROWS>{});
 
 template <int NV>
 TN_INLINE TileFn tile_for(int64_t kind, int rows) {
   return kind == FLOAT32    ? TILES<FLOAT32, NV>[rows - 1]
          : kind == BFLOAT16 ? TILES<BFLOAT16, NV>[rows - 1]
          : kind == FLOAT16  ? TILES<FLOAT16, NV>[rows - 1]
+         : kind == INT8     ? TILES<INT8, NV>[rows - 1]
                             : TILES<ROUNDED, NV>[rows - 1];
 }
 
@@ -224,30 +298,38 @@ TN_INLINE int tile_rows(int64_t left) {
   return (int)((left + tiles - 1) / tiles);
 }
 
-// Rows [0, count) times one panel, as a product of `kind`, which is the weight's own or ROUNDED.
-// `row(i, x, y)` gives row i's input and output pointers.
-template <typename Row>
-TN_INLINE void rows_times_panel(const PackedMatrix& w, int64_t kind, int64_t panel, int64_t count,
-                                const Epilogue& end, Row row) {
+// Rows [0, count) times the panel, or times it and the next one, as a product of `kind`, which is
+// the weight's own or ROUNDED. `row(i, x, y)` gives row i's input and output pointers, and
+// `end_of(column)` the epilogue of the columns from there. Returns how many panels it took.
+template <typename EndOf, typename Row>
+TN_INLINE int64_t rows_times_panels(const PackedMatrix& w, int64_t kind, int64_t panel,
+                                    int64_t last_panel, int64_t count, EndOf end_of, Row row) {
+  bool is_wide = count <= MAX_WIDE_ROWS && panel + 1 < last_panel &&
+                 panel_width(w.n, panel + 1) == PANEL;
+  int64_t taken = is_wide ? 2 : 1, column = panel * PANEL;
   int width = panel_width(w.n, panel);
-  int columns = (int)std::min<int64_t>(width, w.n - panel * PANEL);
+  int columns = (int)std::min<int64_t>(taken * width, w.n - column);
   const char* data = (const char*)panel_data(w, panel);
+  int64_t panel_bytes = width * column_bytes(w.kind, w.k), bytes = taken * panel_bytes;
   // The tiles of this panel fetch the next one between them. Else the first tile of a panel waits
   // for memory and the others leave it idle.
   int64_t tiles = (count + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS;
-  int64_t bytes = width * column_bytes(w.kind, w.k);
-  bool is_last = panel + 1 == panels_of(w.n);
+  bool is_last = panel + taken >= panels_of(w.n);
   TileRows rows;
   rows.ahead = is_last ? data : data + bytes;
-  rows.ahead_step = is_last ? 0 : width * element_bytes(w.kind) / tiles;
+  rows.ahead_step = is_last ? 0 : taken * width * element_bytes(w.kind) / tiles;
+  const Epilogue end = end_of(column);
   for (int64_t done = 0; done < count;) {
     int m = tile_rows(count - done);
-    for (int i = 0; i < m; i++) row(done + i, rows.x[i], rows.y[i]);
-    TileFn multiply = width == PANEL ? tile_for<2>(kind, m) : tile_for<1>(kind, m);
-    multiply(rows, data, w.k, end, columns);
+    for (int i = 0; i < m; i++) row(done + i, column, rows.x[i], rows.y[i]);
+    TileFn multiply = is_wide          ? tile_for<4>(kind, m)
+                      : width == PANEL ? tile_for<2>(kind, m)
+                                       : tile_for<1>(kind, m);
+    multiply(rows, data, panel_bytes, w.k, end, columns);
     rows.ahead += is_last ? 0 : bytes / tiles;
     done += m;
   }
+  return taken;
 }
 
 }  // namespace tenora

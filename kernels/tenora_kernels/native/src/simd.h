@@ -133,6 +133,19 @@ TN_INLINE vf exp_of(vf x) {
   return x != x ? x : p;
 }
 
+// LANES bytes as floats.
+TN_INLINE vf load_int8(const char* p) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+#elif defined(__AVX2__)
+  return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+#else
+  vi wide;
+  for (int lane = 0; lane < LANES; lane++) wide[lane] = ((const int8_t*)p)[lane];
+  return __builtin_convertvector(wide, vf);
+#endif
+}
+
 TN_INLINE float bf16_to_float(uint16_t bits) {
   uint32_t wide = (uint32_t)bits << 16;
   float value;

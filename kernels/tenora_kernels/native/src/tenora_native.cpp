@@ -11,15 +11,14 @@ using namespace tenora;
 
 extern "C" {
 
-int64_t tn_interface() { return 4; }
+int64_t tn_interface() { return 5; }
 
 // Whether weights of this kind can be multiplied here.
 int64_t tn_has_kind(int64_t kind) {
 #if defined(__F16C__)
-  return kind >= FLOAT32 && kind <= FLOAT16;
-#else
-  return kind == FLOAT32 || kind == BFLOAT16;
+  if (kind == FLOAT16) return 1;
 #endif
+  return kind == FLOAT32 || kind == BFLOAT16 || kind == INT8;
 }
 
 // The instructions that this build uses: a build for one processor is not the other's arithmetic.
@@ -50,11 +49,12 @@ void tn_set_threads(int64_t threads) { pool().set_threads((int)threads); }
 
 int64_t tn_packed_bytes(int64_t kind, int64_t n, int64_t k) { return packed_bytes(kind, n, k); }
 
-// source [n, k] of the kind's element type.
-void tn_pack(int64_t kind, const void* source, int64_t n, int64_t k, void* out) {
+// source [n, k] of the kind's element type; steps [n, groups of k] for INT8.
+void tn_pack(int64_t kind, const void* source, const float* steps, int64_t n, int64_t k,
+             void* out) {
   PackedMatrix w{kind, n, k, out};
   for_rows(panels_of(n), PANEL * k, [&](int64_t panel) {
-    pack_panel(kind, source, n, k, panel, (void*)panel_data(w, panel));
+    pack_panel(kind, source, steps, n, k, panel, (void*)panel_data(w, panel));
   });
 }
 
