@@ -3,7 +3,8 @@
     python engine/benchmarks/bench_core.py --model-dir DIR --work DIR [--out FILE.json]
 
 Variants are measured in turn in one run, each in a process of its own: `cpu` (torch's products),
-`operators` (the native kernels, called one by one) and `native` (all layers in one call). For each
+`operators` (the native kernels, called one by one), `native` (all layers in one call) and `int8`
+(the same with weights rounded to 8 bits). For each
 number of sequences a prompt is prefilled and tokens are decoded, for the base model and for eight
 adapters of mixed ranks in turn.
 """
@@ -29,7 +30,7 @@ from tenora_engine.core.factory import build_core
 from tenora_engine.core.messages import AbortSequence, AddSequence
 from tenora_engine.protocol.messages import InspectRequest
 
-VARIANTS = ("cpu", "operators", "native")
+VARIANTS = ("cpu", "operators", "native", "int8")
 PROMPT_TOKENS = 128
 DECODE_STEPS = 40
 WARM_UP_STEPS = 4
@@ -48,6 +49,7 @@ def engine_config(model_dir: Path, work: Path, variant: str) -> EngineConfig:
         object_store_url=f"file://{work / 'objects'}",
         listen_url=f"ipc://{work / 'run' / 'engine.sock'}",
         kernel_backend="cpu" if variant == "cpu" else "native",
+        weight_dtype="int8" if variant == "int8" else "auto",
     )
 
 
@@ -136,6 +138,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model-dir", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="adapters and state go here")
     parser.add_argument("--sequences", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--alternations", type=int, default=3)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
@@ -170,7 +173,7 @@ def main() -> None:
         return
     runs = []
     for _ in range(args.alternations):
-        for variant in VARIANTS:
+        for variant in args.variants:
             command = [sys.executable, __file__, "--variant", variant, "--model-dir"]
             command += [str(args.model_dir), "--work", str(args.work), "--sequences"]
             command += map(str, args.sequences)

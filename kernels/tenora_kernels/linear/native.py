@@ -6,7 +6,7 @@ from torch import Tensor
 from tenora_kernels.errors import DtypeError, ShapeError
 from tenora_kernels.linear.int8 import quantise
 from tenora_kernels.native import library
-from tenora_kernels.native.library import PackedWeight, Product
+from tenora_kernels.native.library import PackedMemory, PackedWeight, Product
 
 
 class NativeProduct:
@@ -23,16 +23,17 @@ class NativeProduct:
         *,
         rounds_input: bool = False,
         rounds_to_int8: bool = False,
+        memory: PackedMemory | None = None,
     ) -> None:
-        """Pack `weight`, as it is or rounded to int8 (see `int8.py`).
+        """Pack `weight`, as it is or rounded to int8 (see `int8.py`), into `memory` if given.
 
         `rounds_input` rounds x to bfloat16 for a weight that is packed in bfloat16.
         """
         if rounds_to_int8:
             whole, steps = quantise(weight)
-            self._weight = PackedWeight(whole, steps=steps)
+            self._weight = PackedWeight(whole, memory, steps=steps)
         else:
-            self._weight = PackedWeight(weight)
+            self._weight = PackedWeight(weight, memory)
         self._rounds = rounds_input
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._bias_pointer = None if self._bias is None else self._bias.data_ptr()

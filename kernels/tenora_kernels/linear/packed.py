@@ -16,6 +16,7 @@ from tenora_kernels.errors import BackendUnavailableError, DtypeError, ShapeErro
 from tenora_kernels.linear import reference
 from tenora_kernels.linear.native import NativeProduct
 from tenora_kernels.native import library
+from tenora_kernels.native.library import PackedMemory
 
 # packing for one row picks a layout whose one-row product is a gemv with another order of sums
 PACKED_FOR_ROWS = 64
@@ -38,11 +39,13 @@ class PackedLinear:
         rounds_input: bool = False,
         is_batch_invariant: bool = False,
         rounds_to_int8: bool = False,
+        memory: PackedMemory | None = None,
     ) -> None:
         """Take `weight` [out, in] and `bias` [out], of one floating dtype.
 
         `rounds_input` lets the native product of a bfloat16 weight round x to bfloat16.
         `rounds_to_int8` holds the weight in 8 bits (`int8.py`); the native backend alone can.
+        `memory` is where the native product keeps its copy, beside others.
         `is_batch_invariant` takes the deterministic product of the triton backend, whose promise
         is the class's; the vendor's product of a GPU, which is taken otherwise, does not keep it.
 
@@ -57,7 +60,11 @@ class PackedLinear:
         self._native = None
         if _is_native(weight):
             self._native = NativeProduct(
-                weight, bias, rounds_input=rounds_input, rounds_to_int8=rounds_to_int8
+                weight,
+                bias,
+                rounds_input=rounds_input,
+                rounds_to_int8=rounds_to_int8,
+                memory=memory,
             )
         elif rounds_to_int8:
             raise BackendUnavailableError(

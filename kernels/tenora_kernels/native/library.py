@@ -221,13 +221,13 @@ def has_kind(dtype: torch.dtype) -> bool:
 class PackedMemory:
     """Memory that many packed weights share, so that it can lie in few large pages.
 
-    A step reads an adapter's hundred small matrices one after the other; each in pages of its own
-    costs more than a hundred searches for where they are.
+    A step reads hundreds of matrices one after the other, most of them smaller than such a page;
+    in small pages of their own it searches for them more than once for each.
     """
 
-    GROWTH = 2 << 20
-
-    def __init__(self, expected_bytes: int) -> None:
+    def __init__(self, expected_bytes: int = 0, *, growth: int = 2 << 20) -> None:
+        """Reserve `expected_bytes`; when they are used up, take `growth` more at a time."""
+        self._growth = growth
         self._block = torch.empty(expected_bytes + LINE, dtype=torch.uint8)
         self._used = 0
 
@@ -235,7 +235,7 @@ class PackedMemory:
         """Return `size` bytes that begin a cache line; the block lives as long as any of them."""
         start = self._used + -(self._block.data_ptr() + self._used) % LINE
         if start + size > self._block.shape[0]:
-            self._block = torch.empty(max(size, self.GROWTH) + LINE, dtype=torch.uint8)
+            self._block = torch.empty(max(size, self._growth) + LINE, dtype=torch.uint8)
             start = -self._block.data_ptr() % LINE
         self._used = start + size
         return self._block[start : start + size]

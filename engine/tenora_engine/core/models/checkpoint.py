@@ -10,6 +10,9 @@ from safetensors import safe_open
 
 from tenora_engine.core.models.errors import UnsupportedModelError
 from tenora_engine.core.models.precision import Precision
+from tenora_kernels.native.library import PackedMemory
+
+PACKED_GROWTH = 64 << 20
 
 
 class Checkpoint:
@@ -17,6 +20,8 @@ class Checkpoint:
 
     def __init__(self, model_dir: Path, precision: Precision, device: torch.device) -> None:
         self.precision = precision
+        self.packed = PackedMemory(growth=PACKED_GROWTH)
+        """Where the native products keep what is read, one matrix after the other."""
         self._device = device
         self._files = {path: safe_open(path, framework="pt") for path in _weight_files(model_dir)}
         handles: list[Any] = list(self._files.values())

@@ -83,6 +83,7 @@ def _linear(weights: Checkpoint, matrix: torch.Tensor, bias: torch.Tensor | None
         rounds_input=precision.rounds_inputs,
         is_batch_invariant=precision.is_batch_invariant,
         rounds_to_int8=precision.rounds_to_int8,
+        memory=weights.packed,
     )
 
 
