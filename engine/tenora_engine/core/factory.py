@@ -136,8 +136,7 @@ def _build_residency(
     def load(digest: str) -> AdapterWeights:
         weights = load_adapter(source.fetch(digest), digest, model_config, precision.weights)
         if active_backend() != "triton":
-            pack_adapter(weights, model_config)
-            return weights
+            return pack_adapter(weights, model_config)
         return in_device_layout(weights, pinned=device.type == "cuda")
 
     return AdapterResidency(

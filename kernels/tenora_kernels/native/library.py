@@ -230,12 +230,15 @@ class PackedMemory:
         self._growth = growth
         self._block = torch.empty(expected_bytes + LINE, dtype=torch.uint8)
         self._used = 0
+        self.nbytes = self._block.nbytes
+        """Bytes of all that was reserved."""
 
     def take(self, size: int) -> Tensor:
         """Return `size` bytes that begin a cache line; the block lives as long as any of them."""
         start = self._used + -(self._block.data_ptr() + self._used) % LINE
         if start + size > self._block.shape[0]:
             self._block = torch.empty(max(size, self._growth) + LINE, dtype=torch.uint8)
+            self.nbytes += self._block.nbytes
             start = -self._block.data_ptr() % LINE
         self._used = start + size
         return self._block[start : start + size]

@@ -1,5 +1,6 @@
 """A canonical adapter file becomes `AdapterWeights`: dtype and fusion in one place."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +49,21 @@ def load_adapter(
     )
 
 
-def pack_adapter(weights: AdapterWeights, config: ModelConfig) -> None:
+def pack_adapter(weights: AdapterWeights, config: ModelConfig) -> AdapterWeights:
     """Lay the factors out as the native kernels read them, so that no step has to.
 
-    The packed copy lives as long as `weights`; under other backends nothing is done.
+    The packed copy lives as long as the modules, and the returned `size_bytes` counts it; under
+    other backends nothing is done.
     """
     if active_backend() != "native":
-        return
+        return weights
     shapes = product_shapes(config)
     memory = PackedMemory(weights.size_bytes)
     for layer in weights.layers:
         for product, module in layer.items():
             if module is not None:
                 pack_module(module, shapes[product][0], memory)
+    return replace(weights, size_bytes=weights.size_bytes + memory.nbytes)
 
 
 def _fused_module(

@@ -32,5 +32,6 @@ class AdapterWeights:
     digest: str
     layers: tuple[dict[str, LoraModule | None], ...]
     size_bytes: int
+    """Host memory that it takes, the packed copy included."""
     total_rank: int
     """Sum of the ranks over all modules: what a token of this adapter costs."""
