@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 #include <vector>
 
 #include "pool.h"
@@ -48,24 +47,10 @@ struct TileKV {
   int64_t count;
 };
 
-// Fetches the positions of a tile a few at a time, while another tile is computed.
-struct Fetcher {
-  const TileKV* tile;
-  int64_t done, per_step, head_dim;
-
-  void step() {
-    for (int64_t last = std::min(done + per_step, tile->count); done < last; done++)
-      for (int64_t d = 0; d < head_dim; d += 16) {
-        __builtin_prefetch(tile->keys[done] + d);
-        __builtin_prefetch(tile->values[done] + d);
-      }
-  }
-};
-
 struct AttentionScratch {
   std::vector<float> scores, mixed;  // [rows, TILE], [rows, head_dim]
   float maximum[MAX_QUERY_ROWS], sum[MAX_QUERY_ROWS];
-  TileKV tiles[2];  // the one at work, and the one that is being fetched
+  TileKV kv;
 };
 
 // The sums of four vectors, [4]: each in the same order.
@@ -165,20 +150,13 @@ struct AttentionJob {
     for (int64_t r = 0; r < rows; r++)
       s.maximum[r] = NOTHING, s.sum[r] = 0.0f;
     int64_t end = position(item, item.queries - 1) + 1;
-    TileKV *here = &s.tiles[0], *next = &s.tiles[1];
-    int64_t tile = first_tile(item), row_groups = (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
-    find_rows(item, tile, end, *here);
-    for (; tile < end; tile += TILE, std::swap(here, next)) {
-      if (tile + TILE < end)
-        find_rows(item, tile + TILE, end, *next);
-      else
-        find_first_rows(chunk + pool().threads(), *next);
-      Fetcher fetcher{next, 0, row_groups == 1 ? 4 : row_groups == 2 ? 2 : 1, a.head_dim};
+    for (int64_t tile = first_position(item, 0) / TILE * TILE; tile < end; tile += TILE) {
+      find_rows(item, tile, end, s.kv);
       for (int64_t r = 0; r < rows; r += ROWS_AT_ONCE) {
         int64_t count = std::min<int64_t>(ROWS_AT_ONCE, rows - r);
-        count == 3   ? add_tile<3>(item, r, tile, s, *here, fetcher)
-        : count == 2 ? add_tile<2>(item, r, tile, s, *here, fetcher)
-                     : add_tile<1>(item, r, tile, s, *here, fetcher);
+        count == 3   ? add_tile<3>(item, r, tile, s)
+        : count == 2 ? add_tile<2>(item, r, tile, s)
+                     : add_tile<1>(item, r, tile, s);
       }
     }
     for (int64_t r = 0; r < rows; r++) {
@@ -194,10 +172,6 @@ struct AttentionJob {
 
   int64_t first_position(const AttentionItem& item, int64_t query) const {
     return a.window ? std::max<int64_t>(0, position(item, query) - a.window + 1) : 0;
-  }
-
-  int64_t first_tile(const AttentionItem& item) const {
-    return first_position(item, 0) / TILE * TILE;
   }
 
   template <typename T>
@@ -222,18 +196,10 @@ struct AttentionJob {
     }
   }
 
-  // The first tile of the item that this thread probably takes next, none after the last.
-  void find_first_rows(int64_t chunk, TileKV& kv) const {
-    kv.count = 0;
-    if (chunk >= (int64_t)items.size()) return;
-    const AttentionItem& item = items[chunk];
-    find_rows(item, first_tile(item), position(item, item.queries - 1) + 1, kv);
-  }
-
   // Adds the tile to rows [row, row + R), which read each key and value once where all see it.
   template <int R>
-  void add_tile(const AttentionItem& item, int64_t row, int64_t tile, AttentionScratch& s,
-                const TileKV& kv, Fetcher& fetcher) const {
+  void add_tile(const AttentionItem& item, int64_t row, int64_t tile, AttentionScratch& s) const {
+    const TileKV& kv = s.kv;
     const float* q[R];
     float *scores[R], *mixed[R];
     const float* weights[R];
@@ -251,25 +217,26 @@ struct AttentionJob {
     common_last = std::max(common_first, common_last);
     for (int r = 0; r < R; r++)
       for (int j = 0; j < TILE; j += LANES) store(scores[r] + j, splat(NOTHING));
-    score<R>(q, kv.keys, common_first, common_last, scores, fetcher);
-    for (int r = 0; r < R; r++) {
-      float* own[1] = {scores[r]};
+    // what some rows see and others do not is added to each alone, before and after what all see
+    auto score_alone = [&](int r, int64_t from, int64_t to) {
       const float* own_q[1] = {q[r]};
-      score<1>(own_q, kv.keys, first[r], std::min(common_first, last[r]), own, fetcher);
-      score<1>(own_q, kv.keys, std::max(first[r], common_last), last[r], own, fetcher);
+      float* own[1] = {scores[r]};
+      score<1>(own_q, kv.keys, from, to, own);
+    };
+    auto mix_alone = [&](int r, int64_t from, int64_t to) {
+      const float* own[1] = {weights[r]};
+      float* own_mixed[1] = {mixed[r]};
+      mix<1>(own, kv.values, from, to, a.head_dim, own_mixed);
+    };
+    score<R>(q, kv.keys, common_first, common_last, scores);
+    for (int r = 0; r < R; r++) {
+      score_alone(r, first[r], std::min(common_first, last[r]));
+      score_alone(r, std::max(first[r], common_last), last[r]);
       if (first[r] < last[r]) soften(row + r, scores[r], mixed[r], s);
     }
-    for (int r = 0; r < R; r++) {
-      const float* own[1] = {weights[r]};
-      float* own_mixed[1] = {mixed[r]};
-      mix<1>(own, kv.values, first[r], std::min(common_first, last[r]), a.head_dim, own_mixed);
-    }
+    for (int r = 0; r < R; r++) mix_alone(r, first[r], std::min(common_first, last[r]));
     mix<R>(weights, kv.values, common_first, common_last, a.head_dim, mixed);
-    for (int r = 0; r < R; r++) {
-      const float* own[1] = {weights[r]};
-      float* own_mixed[1] = {mixed[r]};
-      mix<1>(own, kv.values, std::max(first[r], common_last), last[r], a.head_dim, own_mixed);
-    }
+    for (int r = 0; r < R; r++) mix_alone(r, std::max(first[r], common_last), last[r]);
   }
 
   // A row's scores become weights; its maximum and sum move on, and what it holds is scaled.
@@ -295,7 +262,7 @@ struct AttentionJob {
   // Scores of positions [first, last) of the tile.
   template <int R>
   void score(const float* const (&q)[R], const float* const* keys, int64_t first, int64_t last,
-             float* const (&scores)[R], Fetcher& fetcher) const {
+             float* const (&scores)[R]) const {
     float found[R][4];
     const float* padded[4];
     for (int64_t j = first; j < last; j += 4) {
@@ -306,7 +273,6 @@ struct AttentionJob {
         these = padded;
       }
       dots<R>(q, these, a.head_dim, found);
-      fetcher.step();
       for (int r = 0; r < R; r++)
         for (int u = 0; u < count; u++) scores[r][j + u] = capped(found[r][u] * (float)a.scale);
     }
