@@ -11,7 +11,6 @@ no neighbour on the machine can change: an idle copy of the other system is all 
 import argparse
 import asyncio
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -19,10 +18,10 @@ from typing import Any
 
 import psutil
 from peers.cells import Amount, Cell
-from peers.files import adapter_folders, endless_model
+from peers.files import lay_out
 from peers.load_cell import row, run_clients
 from peers.server import Server
-from peers.systems.base import Site, System
+from peers.systems.base import System
 from peers.systems.tenora import Tenora
 from peers.systems.tenora_engine import TenoraEngine
 from peers.table import table
@@ -143,15 +142,7 @@ def parse_arguments() -> argparse.Namespace:
 
 async def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Start both, measure every cell, stop both."""
-    work = arguments.work.resolve()
-    model_dir = endless_model(arguments.model_dir, work / "model" / arguments.model_dir.name)
-    site = Site(
-        work=work,
-        model_dir=model_dir,
-        adapters=adapter_folders(model_dir, work / "adapters"),
-        threads=len(os.sched_getaffinity(0)),
-        concurrency=arguments.concurrency,
-    )
+    site = lay_out(arguments.work, arguments.model_dir, arguments.concurrency)
     systems = (Tenora(site), TenoraEngine(site))
     amount = Amount(arguments.prompt_tokens, arguments.output_tokens, arguments.rounds)
     cells = [Cell("base", arguments.concurrency), Cell("mixed adapters", arguments.concurrency)]

@@ -4,14 +4,14 @@
 
 Variants are measured in turn in one run, each in a process of its own: `cpu` (torch's products),
 `operators` (the native kernels, called one by one), `native` (all layers in one call) and `int8`
-(the same with weights rounded to 8 bits). For each
-number of sequences a prompt is prefilled and tokens are decoded, for the base model and for eight
-adapters of mixed ranks in turn.
+(the same with weights rounded to 8 bits). For each number of sequences a prompt is prefilled and
+tokens are decoded, for the base model and for eight adapters of mixed ranks in turn.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -25,6 +25,7 @@ from synthetic_adapters import MIXED_RANKS, adapter_files
 
 from tenora_engine.adapter_files.inspection import AdapterInspector
 from tenora_engine.config import EngineConfig
+from tenora_engine.core.__main__ import ENVIRONMENT
 from tenora_engine.core.core import Core
 from tenora_engine.core.factory import build_core
 from tenora_engine.core.messages import AbortSequence, AddSequence
@@ -177,7 +178,9 @@ def main() -> None:
             command = [sys.executable, __file__, "--variant", variant, "--model-dir"]
             command += [str(args.model_dir), "--work", str(args.work), "--sequences"]
             command += map(str, args.sequences)
-            done = subprocess.run(command, stdout=subprocess.PIPE, check=True)  # noqa: S603
+            done = subprocess.run(  # noqa: S603 - this file
+                command, stdout=subprocess.PIPE, check=True, env={**ENVIRONMENT, **os.environ}
+            )
             runs.append({"variant": variant} | json.loads(done.stdout))
     cells = summarise(runs)
     print("| variant | workload | sequences | prefill ms | decode step ms |\n|---|---|---|---|---|")

@@ -9,14 +9,13 @@ each system is set up, and what was chosen where a choice could favour one of th
 import argparse
 import asyncio
 import json
-import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 from peers.cells import Amount, Cell, cells_for
-from peers.files import adapter_folders, endless_model
+from peers.files import lay_out
 from peers.floor import Shape
 from peers.summary import OURS, Results, api_cost, floor_shares, median_rates, summarise_cell
 from peers.systems import SYSTEMS, create_systems
@@ -49,19 +48,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, help="where JSON goes, and Markdown beside it")
     return parser.parse_args()
-
-
-def make_site(arguments: argparse.Namespace) -> Site:
-    """Lay out the files that all systems serve."""
-    work = arguments.work.resolve()
-    model_dir = endless_model(arguments.model_dir, work / "model" / arguments.model_dir.name)
-    return Site(
-        work=work,
-        model_dir=model_dir,
-        adapters=adapter_folders(model_dir, work / "adapters"),
-        threads=len(os.sched_getaffinity(0)),
-        concurrency=max(arguments.concurrency),
-    )
 
 
 def make_report(
@@ -112,7 +98,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):  # so that no server is left behind
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: sys.exit(1))
-    site = make_site(arguments)
+    site = lay_out(arguments.work, arguments.model_dir, max(arguments.concurrency))
     visitor = Visitor(
         create_systems(arguments.systems, site),
         cells_for(arguments.concurrency),

@@ -1,6 +1,7 @@
 """The files that all systems serve: one model folder without an end token, eight adapters."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from synthetic_adapters import MIXED_RANKS, adapter_files
 
 from peers.cells import ADAPTERS
+from peers.systems.base import Site
 
 CONFIGS = ("config.json", "generation_config.json")
 
@@ -50,3 +52,16 @@ def adapter_folders(model_dir: Path, target: Path) -> dict[str, Path]:
             (partial / file).write_bytes(content)
         partial.rename(folder)
     return folders
+
+
+def lay_out(work: Path, model_dir: Path, concurrency: int) -> Site:
+    """Lay the files that all systems serve below `work`, for up to `concurrency` clients."""
+    work = work.resolve()
+    served = endless_model(model_dir, work / "model" / model_dir.name)
+    return Site(
+        work=work,
+        model_dir=served,
+        adapters=adapter_folders(served, work / "adapters"),
+        threads=len(os.sched_getaffinity(0)),
+        concurrency=concurrency,
+    )
