@@ -100,7 +100,8 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
         model_config.context_length, config.max_context_tokens or model_config.context_length
     )
     model = load_transformer(config.model_dir, model_config, precision, context_length, device)
-    num_blocks = _num_blocks(config, model_config, dtype)
+    kv_dtype = _kv_dtype(model, dtype)
+    num_blocks = _num_blocks(config, model_config, kv_dtype)
     runner, residency = create_model_runner(
         config,
         model,
@@ -109,6 +110,7 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
         context_length=context_length,
         num_blocks=num_blocks,
         dtype=dtype,
+        kv_dtype=kv_dtype,
         device=device,
     )
     limits = SchedulerLimits(
@@ -125,7 +127,7 @@ def build_core(config: EngineConfig) -> tuple[Core, CoreReady]:
         context_length=context_length,
         max_waiting_sequences=config.max_waiting_sequences,
     )
-    return core, _ready(config, model, precision, context_length, num_blocks)
+    return core, _ready(config, model, kv_dtype, context_length, num_blocks)
 
 
 def _build_residency(
@@ -144,6 +146,12 @@ def _build_residency(
     )
 
 
+def _kv_dtype(model: Transformer, activations: torch.dtype) -> torch.dtype:
+    """The dtype of keys and values at rest; see `docs/adr/0006-kv-cache-dtype-on-the-cpu.md`."""
+    is_bf16 = active_backend() == "native" and model.weight_dtype == torch.bfloat16
+    return torch.bfloat16 if is_bf16 else activations
+
+
 def _num_blocks(config: EngineConfig, model_config: ModelConfig, dtype: torch.dtype) -> int:
     return max(1, config.kv_cache_bytes // kv_block_bytes(model_config, config.block_size, dtype))
 
@@ -158,7 +166,7 @@ def _ids_without_token(model_dir: Path, vocab_size: int) -> list[int]:
 def _ready(
     config: EngineConfig,
     model: Transformer,
-    precision: Precision,
+    kv_dtype: torch.dtype,
     context_length: int,
     num_blocks: int,
 ) -> CoreReady:
@@ -171,7 +179,7 @@ def _ready(
         kernel_backend=_kernel_name(),
         attention_backend=f"{active_backend()}-paged",
         weight_dtype=_name_of(model.weight_dtype),
-        kv_dtype=_name_of(precision.activations),
+        kv_dtype=_name_of(kv_dtype),
     )
 
 

@@ -151,6 +151,13 @@ def _slots(cache: Tensor) -> Tensor:
 
 def check_shapes(q: Tensor, k_cache: Tensor, v_cache: Tensor, batch: AttentionBatch) -> None:
     """Raise ShapeError unless q fits the batch and both contiguous caches."""
+    check_sizes(q, k_cache, v_cache, batch)
+    if not (k_cache.is_contiguous() and v_cache.is_contiguous()):
+        raise ShapeError("a layer's KV cache is contiguous [Hkv, num_blocks, block_size, D]")
+
+
+def check_sizes(q: Tensor, k_cache: Tensor, v_cache: Tensor, batch: AttentionBatch) -> None:
+    """Raise ShapeError unless q fits the batch and both caches, however they lie in memory."""
     if q.shape[0] != batch.num_tokens:
         raise ShapeError(f"q has {q.shape[0]} tokens, the batch has {batch.num_tokens}")
     heads, _, block_size, head_dim = k_cache.shape
@@ -161,5 +168,3 @@ def check_shapes(q: Tensor, k_cache: Tensor, v_cache: Tensor, batch: AttentionBa
         )
     if q.shape[1] % heads or q.shape[2] != head_dim:
         raise ShapeError(f"q {tuple(q.shape)} does not fit a cache {tuple(k_cache.shape)}")
-    if not (k_cache.is_contiguous() and v_cache.is_contiguous()):
-        raise ShapeError("a layer's KV cache is contiguous [Hkv, num_blocks, block_size, D]")

@@ -1,4 +1,5 @@
-"""Paged attention and the storing of keys and values in C++; float32 throughout.
+"""Paged attention and the storing of keys and values in C++: float32 over a cache of float32 or
+bfloat16, in any layout that keeps the slots of a block together.
 
 A row's bits depend on its own position, query and sequence alone: a decode step, a prefill chunk
 and a whole prompt give the same ones.
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from tenora_kernels.attention import cpu
 from tenora_kernels.attention.batch import AttentionBatch
-from tenora_kernels.errors import ShapeError
 from tenora_kernels.native import library
 from tenora_kernels.native.library import AttentionArgs, RopeArgs
 from tenora_kernels.rope.rows import RopeRows
@@ -29,11 +29,11 @@ def paged_attention(
 ) -> Tensor:
     """Return causal attention of each query over its own sequence; see `reference`.
 
-    Dtypes other than float32 run the torch twin.
+    Queries of another dtype than float32 run the torch twin.
     Raises:
-        ShapeError: q does not match the batch or the cache, or a cache is not contiguous.
+        ShapeError: q does not match the batch or the cache, or a block's slots are scattered.
     """
-    if not q.dtype == k_cache.dtype == v_cache.dtype == torch.float32:
+    if q.dtype != torch.float32:
         return cpu.paged_attention(
             q,
             k_cache,
@@ -43,9 +43,8 @@ def paged_attention(
             sliding_window=sliding_window,
             soft_cap=soft_cap,
         )
-    cpu.check_shapes(q, k_cache, v_cache, batch)
+    cpu.check_sizes(q, k_cache, v_cache, batch)
     tokens, q_heads, head_dim = q.shape
-    kv_heads, num_blocks, block_size, _ = k_cache.shape
     if q.stride(2) != 1 or q.stride(1) != head_dim:
         q = q.contiguous()
     out = torch.empty(tokens, q_heads, head_dim)
@@ -54,13 +53,8 @@ def paged_attention(
         q=q.data_ptr(),
         q_stride=q.stride(0),
         out=out.data_ptr(),
-        k_cache=k_cache.data_ptr(),
-        v_cache=v_cache.data_ptr(),
+        cache=library.kv_cache(k_cache, v_cache),
         q_heads=q_heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        num_blocks=num_blocks,
-        block_size=block_size,
         num_sequences=lens.shape[0],
         query_starts=starts.data_ptr(),
         seq_lens=lens.data_ptr(),
@@ -89,15 +83,12 @@ def rotate_and_store(
     Returns: q, rotated in place where its heads are contiguous.
     """
     parts = (q, k, v)
-    if any(x.dtype != torch.float32 for x in (*parts, k_cache, v_cache)):
+    if any(x.dtype != torch.float32 for x in parts):
         return cpu.rotate_and_store(
             q, k, v, rope, k_cache=k_cache, v_cache=v_cache, slot_mapping=slot_mapping
         )
-    if not (k_cache.is_contiguous() and v_cache.is_contiguous()):
-        raise ShapeError("a layer's KV cache is contiguous [Hkv, num_blocks, block_size, D]")
     head_dim = q.shape[2]
     q, k, v = (x if x.stride(2) == 1 and x.stride(1) == head_dim else x.contiguous() for x in parts)
-    kv_heads, num_blocks, block_size, _ = k_cache.shape
     args = RopeArgs(
         q=q.data_ptr(),
         k=k.data_ptr(),
@@ -106,15 +97,11 @@ def rotate_and_store(
         k_stride=k.stride(0),
         v_stride=v.stride(0),
         q_heads=q.shape[1],
-        kv_heads=kv_heads,
-        head_dim=head_dim,
         cos=rope.cos.data_ptr(),
         sin=rope.sin.data_ptr(),
         positions=rope.positions.data_ptr(),
         slots=slot_mapping.data_ptr(),
-        k_cache=k_cache.data_ptr(),
-        v_cache=v_cache.data_ptr(),
-        num_slots=num_blocks * block_size,
+        cache=library.kv_cache(k_cache, v_cache),
     )
     library.library().tn_rope_write_kv(ctypes.addressof(args), q.shape[0])
     return q

@@ -44,8 +44,6 @@ class DecoderShape:
     hidden_size: int
     intermediate_size: int
     num_q_heads: int
-    num_kv_heads: int
-    head_dim: int
     norm_eps: float
     attention_scale: float
     sliding_window: int | None
@@ -97,10 +95,10 @@ class NativeDecoder:
         layers: Sequence[LayerWeights],
         caches: Sequence[tuple[Tensor, Tensor]],
     ) -> None:
-        """Take the layers and their `(k_cache, v_cache)`, float32 [Hkv, blocks, block_size, D].
+        """Take the layers and their `(k_cache, v_cache)`; see `library.kv_cache`.
 
         Raises:
-            DtypeError: weights or caches that the native kernels do not read.
+            DtypeError, ShapeError: weights or caches that the native kernels do not read.
         """
         self._shape = shape
         self._keeps_alive = (tuple(layers), tuple(caches))
@@ -108,7 +106,6 @@ class NativeDecoder:
         self._layers = (library.DecoderLayer * len(layers))(
             *(_layer(weights, *cache) for weights, cache in zip(layers, caches, strict=True))
         )
-        _, self._num_blocks, self._block_size, _ = caches[0][0].shape
         self._run = library.library().tn_decode
 
     def run(self, hidden: Tensor, rows: StepRows, lora: LoraTables | None) -> Tensor:
@@ -139,23 +136,16 @@ class NativeDecoder:
     def _rope(self, rows: StepRows) -> RopeArgs:
         return RopeArgs(
             q_heads=self._shape.num_q_heads,
-            kv_heads=self._shape.num_kv_heads,
-            head_dim=self._shape.head_dim,
             cos=rows.rope.cos.data_ptr(),
             sin=rows.rope.sin.data_ptr(),
             positions=rows.rope.positions.data_ptr(),
             slots=rows.slot_mapping.data_ptr(),
-            num_slots=self._num_blocks * self._block_size,
         )
 
     def _attention(self, batch: AttentionBatch) -> AttentionArgs:
         starts, lens, blocks, table_starts = batch.flat
         return AttentionArgs(
             q_heads=self._shape.num_q_heads,
-            kv_heads=self._shape.num_kv_heads,
-            head_dim=self._shape.head_dim,
-            num_blocks=self._num_blocks,
-            block_size=self._block_size,
             num_sequences=lens.shape[0],
             query_starts=starts.data_ptr(),
             seq_lens=lens.data_ptr(),
@@ -177,14 +167,12 @@ def _layer(weights: LayerWeights, k_cache: Tensor, v_cache: Tensor) -> library.D
     products = (weights.qkv, weights.o, weights.gate_up, weights.down)
     natives = [product.native for product in products]
     norms = (weights.input_norm, weights.post_attention_norm, weights.q_norm, weights.k_norm)
-    tensors = (*norms, k_cache, v_cache)
-    if any(t is not None and (t.dtype != torch.float32 or not t.is_contiguous()) for t in tensors):
-        raise DtypeError("the native decoder takes contiguous float32 norms and caches")
+    if any(t is not None and (t.dtype != torch.float32 or not t.is_contiguous()) for t in norms):
+        raise DtypeError("the native decoder takes contiguous float32 norms")
     return library.DecoderLayer(
         *(None if norm is None else norm.data_ptr() for norm in norms),
         *(_descriptor(native) for native in natives),
-        k_cache.data_ptr(),
-        v_cache.data_ptr(),
+        library.kv_cache(k_cache, v_cache),
     )
 
 

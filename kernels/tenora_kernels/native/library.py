@@ -7,10 +7,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from tenora_kernels.errors import BackendUnavailableError
+from tenora_kernels.errors import BackendUnavailableError, DtypeError, ShapeError
 from tenora_kernels.native.build import built_library
 
-INTERFACE = 5
+INTERFACE = 6
 LINE = 64  # bytes of a cache line
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int8: 4}
 
@@ -38,6 +38,56 @@ class LoraModule(Structure):
     _fields_ = (("a", PackedMatrix), ("num_slices", c_int64), ("slices", POINTER(LoraSlice)))
 
 
+class KVCache(Structure):
+    """See `src/kv_cache.h`."""
+
+    _fields_ = (
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("kind", c_int64),
+        ("kv_heads", c_int64),
+        ("num_blocks", c_int64),
+        ("block_size", c_int64),
+        ("head_dim", c_int64),
+        ("block_stride", c_int64),
+        ("head_stride", c_int64),
+    )
+
+
+def kv_cache(keys: Tensor, values: Tensor) -> KVCache:
+    """Describe one layer's cache: two views [Hkv, num_blocks, block_size, D] of any strides over
+    heads and blocks, the slots of a block contiguous, float32 or bfloat16.
+
+    Raises:
+        DtypeError: another dtype.
+        ShapeError: the views differ in shape, dtype or strides, or their slots are scattered.
+    """
+    if keys.dtype not in {torch.float32, torch.bfloat16}:
+        raise DtypeError(f"a KV cache is float32 or bfloat16 here, not {keys.dtype}")
+    heads, blocks, block_size, head_dim = keys.shape
+    is_alike = (keys.shape, keys.stride(), keys.dtype) == (
+        values.shape,
+        values.stride(),
+        values.dtype,
+    )
+    if not is_alike or keys.stride()[2:] != (head_dim, 1):
+        raise ShapeError(
+            "keys and values are alike, [Hkv, num_blocks, block_size, D] with contiguous slots"
+        )
+    head_stride, block_stride = keys.stride()[:2]
+    return KVCache(
+        keys=keys.data_ptr(),
+        values=values.data_ptr(),
+        kind=KINDS[keys.dtype],
+        kv_heads=heads,
+        num_blocks=blocks,
+        block_size=block_size,
+        head_dim=head_dim,
+        block_stride=block_stride,
+        head_stride=head_stride,
+    )
+
+
 class AttentionArgs(Structure):
     """See `src/attention.h`."""
 
@@ -45,13 +95,8 @@ class AttentionArgs(Structure):
         ("q", c_void_p),
         ("q_stride", c_int64),
         ("out", c_void_p),
-        ("k_cache", c_void_p),
-        ("v_cache", c_void_p),
+        ("cache", KVCache),
         ("q_heads", c_int64),
-        ("kv_heads", c_int64),
-        ("head_dim", c_int64),
-        ("num_blocks", c_int64),
-        ("block_size", c_int64),
         ("num_sequences", c_int64),
         ("query_starts", c_void_p),
         ("seq_lens", c_void_p),
@@ -74,15 +119,11 @@ class RopeArgs(Structure):
         ("k_stride", c_int64),
         ("v_stride", c_int64),
         ("q_heads", c_int64),
-        ("kv_heads", c_int64),
-        ("head_dim", c_int64),
         ("cos", c_void_p),
         ("sin", c_void_p),
         ("positions", c_void_p),
         ("slots", c_void_p),
-        ("k_cache", c_void_p),
-        ("v_cache", c_void_p),
-        ("num_slots", c_int64),
+        ("cache", KVCache),
     )
 
 
@@ -104,8 +145,7 @@ class DecoderLayer(Structure):
         ("o", Product),
         ("gate_up", Product),
         ("down", Product),
-        ("k_cache", c_void_p),
-        ("v_cache", c_void_p),
+        ("cache", KVCache),
     )
 
 

@@ -26,6 +26,7 @@ def create_model_runner(
     context_length: int,
     num_blocks: int,
     dtype: torch.dtype,
+    kv_dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[ModelRunner, Residency]:
     """The runner of the bound kernel backend: Triton's is the GPU's, the others the CPU's."""
@@ -46,7 +47,7 @@ def create_model_runner(
         ActiveSet(model.config, dtype, host.weights),
         num_blocks=num_blocks,
         block_size=config.block_size,
-        kv_dtype=dtype,
+        kv_dtype=kv_dtype,
     )
     return runner, host
 

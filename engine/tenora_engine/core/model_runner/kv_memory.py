@@ -6,6 +6,7 @@ import torch
 
 from tenora_engine.core.models.config import ModelConfig
 from tenora_engine.core.models.transformer import LayerKV
+from tenora_kernels.dispatch import active_backend
 
 
 def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
@@ -21,7 +22,14 @@ def allocate_kv(
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
 ) -> list[LayerKV]:
-    """Zeroed keys and values of every layer: `[num_kv_heads, blocks, size, head_dim]` each."""
+    """Zeroed keys and values of every layer: `[num_kv_heads, blocks, size, head_dim]` each.
+
+    The native kernels take a block of all heads together, keys beside values: a sequence's few
+    blocks are then read as one stream. The others take heads that are contiguous.
+    """
+    if active_backend() == "native":
+        together = (num_blocks, config.num_kv_heads, 2, block_size, config.head_dim)
+        return [_views_of(torch.zeros(together, dtype=dtype)) for _ in range(config.num_layers)]
     shape = (config.num_kv_heads, num_blocks, block_size, config.head_dim)
     return [
         LayerKV(
@@ -30,6 +38,10 @@ def allocate_kv(
         )
         for _ in range(config.num_layers)
     ]
+
+
+def _views_of(memory: torch.Tensor) -> LayerKV:
+    return LayerKV(*(memory[:, :, i].transpose(0, 1) for i in range(2)))
 
 
 def zero_kv_blocks(kv: Sequence[LayerKV], blocks: Sequence[int]) -> None:

@@ -28,8 +28,6 @@ class NativeLayers:
                 hidden_size=config.hidden_size,
                 intermediate_size=config.intermediate_size,
                 num_q_heads=config.num_q_heads,
-                num_kv_heads=config.num_kv_heads,
-                head_dim=config.head_dim,
                 norm_eps=config.rms_norm_eps,
                 attention_scale=config.attention_scale,
                 sliding_window=config.sliding_window,
@@ -79,7 +77,7 @@ class NativeLayers:
 def create_native_layers(model: Transformer, kv: Sequence[LayerKV]) -> NativeLayers | None:
     """The layers in C++, or None where the backend is another or the model needs what it lacks."""
     is_plain = model.config.residual_multiplier == 1.0
-    is_float32 = kv[0].keys.dtype == model.layers[0].input_norm.dtype == torch.float32
+    is_float32 = model.layers[0].input_norm.dtype == torch.float32
     is_native = all(
         product.native is not None
         for layer in model.layers

@@ -7,7 +7,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The dtype of activations and KV cache, and the one that weights are held in.
+    """The dtype of activations, and the one that weights are held in.
 
     `weights` None keeps each matrix, and each adapter's factors, as its file has them: the native
     CPU products read narrow weights exactly, so nothing is gained by widening them.

@@ -21,7 +21,7 @@ struct DecoderLayer {
   const float *input_norm, *post_attention_norm;
   const float *q_norm, *k_norm;  // [head_dim], or null
   Product qkv, o, gate_up, down;
-  float *k_cache, *v_cache;  // [kv_heads, num_blocks, block_size, head_dim]
+  KVCache cache;
 };
 
 // The active adapters of one layer: tables of modules by adapter, null where none has any.
@@ -70,8 +70,8 @@ class Decoder {
 
  private:
   void attend(const DecoderLayer& layer, const LayerLora* lora) {
-    const RopeArgs& sizes = s.rope;
-    int64_t d = sizes.head_dim, q_size = sizes.q_heads * d, kv_size = sizes.kv_heads * d;
+        const KVCache& cache = layer.cache;
+    int64_t d = cache.head_dim, q_size = s.rope.q_heads * d, kv_size = cache.kv_heads * d;
     int64_t width = q_size + 2 * kv_size;
     float* normed = memory(0, s.tokens * s.hidden_size);
     float* qkv = memory(1, s.tokens * width);
@@ -83,19 +83,19 @@ class Decoder {
     if (layer.q_norm && layer.k_norm) {
       for_rows(s.tokens, width, [&](int64_t t) {
         float* q = qkv + t * width;
-        for (int64_t h = 0; h < sizes.q_heads + sizes.kv_heads; h++)
-          norm_row(q + h * d, h < sizes.q_heads ? layer.q_norm : layer.k_norm, (float)s.norm_eps,
+        for (int64_t h = 0; h < s.rope.q_heads + cache.kv_heads; h++)
+          norm_row(q + h * d, h < s.rope.q_heads ? layer.q_norm : layer.k_norm, (float)s.norm_eps,
                    q + h * d, d);
       });
     }
     RopeArgs rope = s.rope;
     rope.q = qkv, rope.k = qkv + q_size, rope.v = qkv + q_size + kv_size;
     rope.q_stride = rope.k_stride = rope.v_stride = width;
-    rope.k_cache = layer.k_cache, rope.v_cache = layer.v_cache;
+    rope.cache = cache;
     rope_write_kv(rope, s.tokens);
     AttentionArgs a = s.attention;
     a.q = qkv, a.q_stride = width, a.out = attended;
-    a.k_cache = layer.k_cache, a.v_cache = layer.v_cache;
+    a.cache = cache;
     attention(a);
     multiply(layer.o, attended, s.hidden, s.tokens, true);
     adapt(lora ? lora->o : nullptr, s.lora, attended, q_size, s.hidden, s.hidden_size);

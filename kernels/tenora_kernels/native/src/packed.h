@@ -22,8 +22,6 @@
 namespace tenora {
 
 // INT8 weights are whole numbers of a step, a float32 that INT8_GROUP of k share in each column.
-enum Kind : int64_t { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2, INT8 = 4 };
-
 constexpr int64_t INT8_GROUP = 64;
 
 struct PackedMatrix {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kv_cache.h"
 #include "pool.h"
 #include "simd.h"
 
@@ -66,25 +67,29 @@ struct RopeArgs {
   float *q, *k;  // [T, heads, head_dim], each token's heads contiguous; q is rotated in place
   const float* v;
   int64_t q_stride, k_stride, v_stride;
-  int64_t q_heads, kv_heads, head_dim;
+  int64_t q_heads;
   const float *cos, *sin;  // [positions, head_dim]
-  const int64_t *positions, *slots;
-  float *k_cache, *v_cache;  // [kv_heads, num_slots, head_dim]
-  int64_t num_slots;
+  const int64_t *positions, *slots;  // a slot is block * block_size + its place in the block
+  KVCache cache;
 };
 
 TN_INLINE void rope_write_kv(const RopeArgs& a, int64_t tokens) {
-  int64_t d = a.head_dim;
-  for_rows(tokens, (a.q_heads + 2 * a.kv_heads) * d, [&](int64_t t) {
+  const KVCache& cache = a.cache;
+  int64_t d = cache.head_dim;
+  for_rows(tokens, (a.q_heads + 2 * cache.kv_heads) * d, [&](int64_t t) {
+    static thread_local std::vector<float> rotated;
+    if ((int64_t)rotated.size() < d) rotated.resize(d);
     const float *cos = a.cos + a.positions[t] * d, *sin = a.sin + a.positions[t] * d;
     for (int64_t h = 0; h < a.q_heads; h++) {
       float* q = a.q + t * a.q_stride + h * d;
       rotate_head(q, cos, sin, q, d);
     }
-    for (int64_t h = 0; h < a.kv_heads; h++) {
-      int64_t offset = (h * a.num_slots + a.slots[t]) * d;
-      rotate_head(a.k + t * a.k_stride + h * d, cos, sin, a.k_cache + offset, d);
-      memcpy(a.v_cache + offset, a.v + t * a.v_stride + h * d, d * sizeof(float));
+    int64_t block = a.slots[t] / cache.block_size, slot = a.slots[t] % cache.block_size;
+    for (int64_t h = 0; h < cache.kv_heads; h++) {
+      int64_t offset = cache.offset_of(h, block, slot);
+      rotate_head(a.k + t * a.k_stride + h * d, cos, sin, rotated.data(), d);
+      store_row(cache.keys, cache.kind, offset, rotated.data(), d);
+      store_row(cache.values, cache.kind, offset, a.v + t * a.v_stride + h * d, d);
     }
   });
 }

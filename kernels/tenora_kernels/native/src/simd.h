@@ -27,6 +27,9 @@ constexpr int MAX_TILE_ROWS = 6;
 constexpr int LANES = VECTOR_BYTES / 4;
 constexpr int PANEL = 2 * LANES;  // columns of a packed panel
 
+// How the elements of a weight or a cache are stored.
+enum Kind : int64_t { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2, INT8 = 4 };
+
 // may_alias and aligned(4): loads and stores need no alignment
 typedef float vf __attribute__((vector_size(VECTOR_BYTES), may_alias, aligned(4)));
 typedef uint32_t vu __attribute__((vector_size(VECTOR_BYTES), may_alias, aligned(4)));
@@ -152,6 +155,10 @@ TN_INLINE float bf16_to_float(uint16_t bits) {
   memcpy(&value, &wide, 4);
   return value;
 }
+
+struct Bf16 {
+  uint16_t bits;
+};
 
 // To the nearest bfloat16, ties to even; NaN stays NaN.
 TN_INLINE uint16_t float_to_bf16(float value) {
