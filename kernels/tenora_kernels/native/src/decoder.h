@@ -70,7 +70,7 @@ class Decoder {
 
  private:
   void attend(const DecoderLayer& layer, const LayerLora* lora) {
-        const KVCache& cache = layer.cache;
+    const KVCache& cache = layer.cache;
     int64_t d = cache.head_dim, q_size = s.rope.q_heads * d, kv_size = cache.kv_heads * d;
     int64_t width = q_size + 2 * kv_size;
     float* normed = memory(0, s.tokens * s.hidden_size);

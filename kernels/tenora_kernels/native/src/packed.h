@@ -297,8 +297,9 @@ TN_INLINE int tile_rows(int64_t left) {
 }
 
 // Rows [0, count) times the panel, or times it and the next one, as a product of `kind`, which is
-// the weight's own or ROUNDED. `row(i, column, x, y)` gives row i's input and the output
-// at the panel's first column, and `end_of(column)` the epilogue of the columns from there. Returns how many panels it took.
+// the weight's own or ROUNDED. `row(i, column, x, y)` gives row i's input and the output at the
+// panel's first column, and `end_of(column)` the epilogue of the columns from there. Returns how
+// many panels it took.
 template <typename EndOf, typename Row>
 TN_INLINE int64_t rows_times_panels(const PackedMatrix& w, int64_t kind, int64_t panel,
                                     int64_t last_panel, int64_t count, EndOf end_of, Row row) {
