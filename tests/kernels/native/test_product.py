@@ -38,6 +38,24 @@ def test_equals_reference_exactly_stored(
     assert is_close(y, summed, torch.float32)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 6, 16, 130])
+@pytest.mark.parametrize("in_features", [1, 8, 24, 129])
+def test_a_tile_takes_many_narrow_panels(
+    in_features: int, rows: int, generator: torch.Generator
+) -> None:
+    """A weight of few inputs: each tile passes over as many panels as its cache holds."""
+    weight = _draw(1000 + in_features, in_features, generator=generator).half()
+    bias = _draw(1000 + in_features, generator=generator)
+    x = _draw(rows, in_features, generator=generator)
+    product = NativeProduct(weight, bias)
+    expected = reference.linear(x.double(), weight.double(), bias.double())
+    assert is_close(product(x), expected, torch.float32)
+    y = _draw(rows, 1000 + in_features, generator=generator)
+    summed = y + expected
+    product.add_(y, x)
+    assert is_close(y, summed, torch.float32)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("dtype", KINDS)
 def test_a_row_has_the_same_bits_in_every_batch(

@@ -29,13 +29,6 @@ struct LayerLora {
   const LoraModule* const *qkv, *const *o, *const *gate_up, *const *down;
 };
 
-// Rows gathered by adapter, see lora.h; none where a step has no adapters.
-struct LoraRows {
-  const LoraSegment* segments;
-  int64_t num_segments;
-  const int32_t* rows;
-};
-
 struct DecoderStep {
   float* hidden;  // [tokens, hidden_size], overwritten
   int64_t tokens, hidden_size, intermediate_size;
@@ -49,82 +42,130 @@ struct DecoderStep {
   const LayerLora* layer_lora;  // [num_layers], or null
 };
 
+// Rows that pass through a layer together, so that what is between two products stays in cache.
+struct RowBlock {
+  int64_t first, count;
+  std::vector<LoraSegment> segments;
+  std::vector<int32_t> rows;  // counted from `first`
+
+  RowBlock(int64_t first, int64_t count, const LoraRows& all) : first(first), count(count) {
+    for (int64_t s = 0; s < all.num_segments; s++) {
+      int64_t begin = (int64_t)rows.size();
+      for (int64_t i = 0; i < all.segments[s].count; i++) {
+        int64_t row = all.rows[all.segments[s].first + i] - first;
+        if (row >= 0 && row < count) rows.push_back((int32_t)row);
+      }
+      int64_t found = (int64_t)rows.size() - begin;
+      if (found) segments.push_back({all.segments[s].adapter, begin, found});
+    }
+  }
+
+  LoraRows by_adapter() const {
+    return {segments.data(), (int64_t)segments.size(), rows.data()};
+  }
+};
+
+constexpr int64_t BLOCK_BYTES = 4 << 20;  // of the widest activation of a block
+constexpr int64_t MIN_BLOCK_ROWS = 64;    // each block reads all weights again
+
 class Decoder {
  public:
   Decoder(const DecoderStep& step) : s(step) {}
 
   void run(const DecoderLayer* layers, int64_t num_layers) {
+    std::vector<RowBlock> blocks = row_blocks(s.tokens, s.lora);
+    std::vector<RowBlock> logit_blocks = row_blocks(s.num_logit_rows, s.logit_lora);
     for (int64_t i = 0; i < num_layers; i++) {
       const LayerLora* lora = s.layer_lora ? s.layer_lora + i : nullptr;
-      attend(layers[i], lora);
-      if (i + 1 < num_layers) {
-        feed_forward(layers[i], lora, s.hidden, s.tokens, s.lora);
-      } else {
-        for (int64_t r = 0; r < s.num_logit_rows; r++)
-          memcpy(s.out + r * s.hidden_size, s.hidden + s.logit_rows[r] * s.hidden_size,
-                 s.hidden_size * sizeof(float));
-        feed_forward(layers[i], lora, s.out, s.num_logit_rows, s.logit_lora);
+      bool is_last = i + 1 == num_layers;
+      attend(layers[i], lora, blocks);
+      for (const RowBlock& block : blocks) {
+        add_attended(layers[i], lora, block);
+        if (!is_last) feed_forward(layers[i], lora, s.hidden, block);
       }
+      if (!is_last) continue;
+      for (int64_t r = 0; r < s.num_logit_rows; r++)
+        memcpy(s.out + r * s.hidden_size, s.hidden + s.logit_rows[r] * s.hidden_size,
+               s.hidden_size * sizeof(float));
+      for (const RowBlock& block : logit_blocks) feed_forward(layers[i], lora, s.out, block);
     }
   }
 
  private:
-  void attend(const DecoderLayer& layer, const LayerLora* lora) {
+  std::vector<RowBlock> row_blocks(int64_t rows, const LoraRows& lora) const {
+    int64_t fitting = BLOCK_BYTES / (2 * s.intermediate_size * (int64_t)sizeof(float));
+    int64_t per_block = std::max(fitting, MIN_BLOCK_ROWS);
+    std::vector<RowBlock> blocks;
+    for (int64_t first = 0; first < rows; first += per_block)
+      blocks.emplace_back(first, std::min(per_block, rows - first), lora);
+    return blocks;
+  }
+
+  // Queries, keys and values of all rows, then attention over them.
+  void attend(const DecoderLayer& layer, const LayerLora* lora,
+              const std::vector<RowBlock>& blocks) {
     const KVCache& cache = layer.cache;
     int64_t d = cache.head_dim, q_size = s.rope.q_heads * d, kv_size = cache.kv_heads * d;
     int64_t width = q_size + 2 * kv_size;
-    float* normed = memory(0, s.tokens * s.hidden_size);
-    float* qkv = memory(1, s.tokens * width);
-    float* attended = memory(2, s.tokens * q_size);
-    rms_norm(s.hidden, s.hidden_size, layer.input_norm, s.norm_eps, normed, s.tokens,
-             s.hidden_size);
-    multiply(layer.qkv, normed, qkv, s.tokens, false);
-    adapt(lora ? lora->qkv : nullptr, s.lora, normed, s.hidden_size, qkv, width);
-    if (layer.q_norm && layer.k_norm) {
-      for_rows(s.tokens, width, [&](int64_t t) {
-        float* q = qkv + t * width;
-        for (int64_t h = 0; h < s.rope.q_heads + cache.kv_heads; h++)
-          norm_row(q + h * d, h < s.rope.q_heads ? layer.q_norm : layer.k_norm, (float)s.norm_eps,
-                   q + h * d, d);
-      });
+    float* all = memory(1, s.tokens * width);
+    for (const RowBlock& block : blocks) {
+      float* normed = memory(0, block.count * s.hidden_size);
+      float* qkv = all + block.first * width;
+      rms_norm(s.hidden + block.first * s.hidden_size, s.hidden_size, layer.input_norm, s.norm_eps,
+               normed, block.count, s.hidden_size);
+      multiply(layer.qkv, lora ? lora->qkv : nullptr, normed, qkv, block, false);
+      if (layer.q_norm && layer.k_norm) {
+        for_rows(block.count, width, [&](int64_t t) {
+          float* q = qkv + t * width;
+          for (int64_t h = 0; h < s.rope.q_heads + cache.kv_heads; h++)
+            norm_row(q + h * d, h < s.rope.q_heads ? layer.q_norm : layer.k_norm,
+                     (float)s.norm_eps, q + h * d, d);
+        });
+      }
+      RopeArgs rope = s.rope;
+      rope.q = qkv, rope.k = qkv + q_size, rope.v = qkv + q_size + kv_size;
+      rope.q_stride = rope.k_stride = rope.v_stride = width;
+      rope.positions += block.first, rope.slots += block.first;
+      rope.cache = cache;
+      rope_write_kv(rope, block.count);
     }
-    RopeArgs rope = s.rope;
-    rope.q = qkv, rope.k = qkv + q_size, rope.v = qkv + q_size + kv_size;
-    rope.q_stride = rope.k_stride = rope.v_stride = width;
-    rope.cache = cache;
-    rope_write_kv(rope, s.tokens);
     AttentionArgs a = s.attention;
-    a.q = qkv, a.q_stride = width, a.out = attended;
+    a.q = all, a.q_stride = width, a.out = memory(2, s.tokens * q_size);
     a.cache = cache;
     attention(a);
-    multiply(layer.o, attended, s.hidden, s.tokens, true);
-    adapt(lora ? lora->o : nullptr, s.lora, attended, q_size, s.hidden, s.hidden_size);
   }
 
-  void feed_forward(const DecoderLayer& layer, const LayerLora* lora, float* hidden, int64_t rows,
-                    const LoraRows& by_adapter) {
-    int64_t inner = s.intermediate_size;
+  // hidden += what `attend` left, times o.
+  void add_attended(const DecoderLayer& layer, const LayerLora* lora, const RowBlock& block) {
+    int64_t q_size = s.rope.q_heads * layer.cache.head_dim;
+    const float* attended = memory(2, s.tokens * q_size) + block.first * q_size;
+    multiply(layer.o, lora ? lora->o : nullptr, attended,
+             s.hidden + block.first * s.hidden_size, block, true);
+  }
+
+  void feed_forward(const DecoderLayer& layer, const LayerLora* lora, float* all_hidden,
+                    const RowBlock& block) {
+    int64_t inner = s.intermediate_size, rows = block.count;
+    float* hidden = all_hidden + block.first * s.hidden_size;
     float* normed = memory(0, rows * s.hidden_size);
     float* gate_up = memory(3, rows * 2 * inner);
     float* activated = memory(4, rows * inner);
     rms_norm(hidden, s.hidden_size, layer.post_attention_norm, s.norm_eps, normed, rows,
              s.hidden_size);
-    multiply(layer.gate_up, normed, gate_up, rows, false);
-    adapt(lora ? lora->gate_up : nullptr, by_adapter, normed, s.hidden_size, gate_up, 2 * inner);
+    multiply(layer.gate_up, lora ? lora->gate_up : nullptr, normed, gate_up, block, false);
     gated(gate_up, activated, rows, inner, [](vf x) { return silu(x); });
-    multiply(layer.down, activated, hidden, rows, true);
-    adapt(lora ? lora->down : nullptr, by_adapter, activated, inner, hidden, s.hidden_size);
+    multiply(layer.down, lora ? lora->down : nullptr, activated, hidden, block, true);
   }
 
-  void multiply(const Product& p, const float* x, float* y, int64_t rows, bool adds) {
-    linear(*p.weight, p.bias, x, p.weight->k, y, p.weight->n, rows, adds, p.rounds != 0);
-  }
-
-  void adapt(const LoraModule* const* modules, const LoraRows& by_adapter, const float* x,
-             int64_t x_stride, float* y, int64_t y_stride) {
-    if (modules && by_adapter.num_segments)
-      lora_add(x, x_stride, y, y_stride, modules, by_adapter.segments, by_adapter.num_segments,
-               by_adapter.rows);
+  void multiply(const Product& p, const LoraModule* const* modules, const float* x, float* y,
+                const RowBlock& block, bool adds) {
+    const PackedMatrix& w = *p.weight;
+    LinearJob job = linear_job(w, p.bias, x, w.k, y, w.n, block.count, adds, p.rounds != 0);
+    if (modules && !block.segments.empty()) {
+      AdaptedJob(&job, x, w.k, y, w.n).run(modules, block.by_adapter());
+    } else {
+      run_chunks(job.chunks, job);
+    }
   }
 
   float* memory(int which, int64_t floats) {

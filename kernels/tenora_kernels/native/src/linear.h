@@ -19,21 +19,25 @@ struct LinearJob {
   int64_t x_row_bytes;
   float* y;
   int64_t y_stride;
-  int64_t rows, row_block, panel_group, groups;
+  int64_t rows;
   bool adds;
+  int64_t row_block = 0, panel_group = 0, groups = 0, chunks = 0;
 
   void operator()(int64_t chunk, int) const {
     int64_t first_row = chunk / groups * row_block, group = chunk % groups;
     int64_t count = std::min(row_block, rows - first_row);
     int64_t last = std::min((group + 1) * panel_group, panels_of(w->n));
-    for (int64_t panel = group * panel_group; panel < last;)
+    for (int64_t panel = group * panel_group; panel < last;) {
+      const char* next_x = x + first_row * x_row_bytes;
+      float* next_y = y + first_row * y_stride + panel * PANEL;
       panel += rows_times_panels(
           *w, kind, panel, last, count,
           [&](int64_t column) { return Epilogue{bias ? bias + column : nullptr, 1.0f, adds}; },
-          [&](int64_t i, int64_t column, const void*& xi, float*& yi) {
-            xi = x + (first_row + i) * x_row_bytes;
-            yi = y + (first_row + i) * y_stride + column;
+          [&](int64_t, int64_t, const void*& xi, float*& yi) {
+            xi = next_x, next_x += x_row_bytes;
+            yi = next_y, next_y += y_stride;
           });
+    }
   }
 };
 
@@ -61,11 +65,13 @@ TN_INLINE const uint32_t* rounded_rows(const float* x, int64_t x_stride, int64_t
   return out;
 }
 
-// `rounds`: inputs of a BFLOAT16 weight are rounded to bfloat16 first.
-TN_INLINE void linear(const PackedMatrix& w, const float* bias, const float* x, int64_t x_stride,
-                      float* y, int64_t y_stride, int64_t rows, bool adds, bool rounds) {
-  if (rows == 0 || w.n == 0) return;
-  LinearJob job{&w, w.kind, bias, (const char*)x, 4 * x_stride, y, y_stride, rows, 0, 0, 0, adds};
+// The job of y = x W^T + b, or of y += it. `rounds`: inputs of a BFLOAT16 weight are rounded to
+// bfloat16 first.
+TN_INLINE LinearJob linear_job(const PackedMatrix& w, const float* bias, const float* x,
+                               int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+                               bool adds, bool rounds) {
+  LinearJob job{&w, w.kind, bias, (const char*)x, 4 * x_stride, y, y_stride, rows, adds};
+  if (rows == 0 || w.n == 0) return job;
   if (rounds && w.kind == BFLOAT16) {
     job.kind = ROUNDED;
     job.x = (const char*)rounded_rows(x, x_stride, rows, w.k);
@@ -76,8 +82,8 @@ TN_INLINE void linear(const PackedMatrix& w, const float* bias, const float* x, 
   int64_t panels = panels_of(w.n);
   job.panel_group = panels_per_claim(panels, std::min(rows, job.row_block), w.k);
   job.groups = (panels + job.panel_group - 1) / job.panel_group;
-  int64_t blocks = (rows + job.row_block - 1) / job.row_block;
-  run_chunks(blocks * job.groups, job);
+  job.chunks = (rows + job.row_block - 1) / job.row_block * job.groups;
+  return job;
 }
 
 }  // namespace tenora

@@ -2,8 +2,8 @@
 // that everything here is made of: a tile of rows of x times a panel.
 //
 // Every output element is a single chain of fused multiply-adds in the order of k (one for each
-// group of an INT8 weight, and one over the groups), so its bits depend on its own row of x and its own column of W: not on how many rows there are, which rows
-// share a tile, or which thread runs it.
+// group of an INT8 weight, and one over the groups), so its bits depend on its own row of x and its
+// own column of W: not on how many rows there are, which rows share a tile, or which thread runs it.
 //
 // A tile is up to MAX_TILE_ROWS rows times one panel, or up to half as many times two neighbours:
 // few rows leave the processor waiting for its own sums unless it has more columns to add to.
@@ -113,9 +113,9 @@ TN_INLINE void pack_panel(int64_t kind, const void* source, const float* steps, 
 // Inputs are float32, or pairs of bfloat16 for a ROUNDED product.
 struct TileRows {
   const void* x[MAX_TILE_ROWS];
-  float* y[MAX_TILE_ROWS];
-  const char* ahead;   // of the next panel: where this tile begins to fetch it,
-  int64_t ahead_step;  // and how many bytes further at each row of this panel
+  float* y[MAX_TILE_ROWS];  // at the first column of the first panel
+  const char* ahead;        // where this tile begins to fetch what is read after its panels,
+  int64_t ahead_step;       // and how many bytes further at each row of a panel
 };
 
 // A product of BFLOAT16 weights whose inputs were rounded to bfloat16 as well.
@@ -132,10 +132,9 @@ TN_INLINE void multiply_add(vf (&acc)[M][NV], const TileRows& rows, int64_t k, c
 
 // Sums over all k of rows times the NV vectors of a panel, or of two panels `panel_bytes` apart.
 template <int64_t KIND, int M, int NV>
-TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* panel,
-                          int64_t panel_bytes, int64_t k) {
+TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const char* panel,
+                          int64_t panel_bytes, int64_t k, const char*& ahead) {
   constexpr int OF_PANEL = NV < 2 ? NV : 2;
-  const char* ahead = rows.ahead;
   auto fetch_ahead = [&]() TN_INLINE_LAMBDA {
     __builtin_prefetch(ahead);
     if constexpr (NV > OF_PANEL) __builtin_prefetch(ahead + rows.ahead_step / 2);
@@ -145,7 +144,7 @@ TN_INLINE void accumulate(vf (&acc)[M][NV], const TileRows& rows, const void* pa
   auto vector_at = [&](const char* from, auto j, int64_t bytes) TN_INLINE_LAMBDA {
     return from + (j % OF_PANEL) * bytes + (j / OF_PANEL) * panel_bytes;
   };
-  const char* from = (const char*)panel;
+  const char* from = panel;
   vf w[NV];
   if constexpr (KIND == ROUNDED) {
     for (int64_t pair = 0; pair < (k + 1) / 2; pair++, from += OF_PANEL * sizeof(vu)) {
@@ -230,45 +229,57 @@ struct Epilogue {
   bool adds;
 };
 
+// Writes sums of the columns [first, last) of the tile, at most NV vectors.
 template <int M, int NV>
-TN_INLINE void write_tile(vf (&acc)[M][NV], const TileRows& rows, const Epilogue& end, int columns) {
-  if (columns == NV * LANES) {
-    unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
-      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA {
-        vf value = acc[i][j] * end.scale;
-        if (end.bias) value += load(end.bias + j * LANES);
-        if (end.adds) value += load(rows.y[i] + j * LANES);
-        store(rows.y[i] + j * LANES, value);
+TN_INLINE void write_tile(vf (&acc)[M][NV], const TileRows& rows, const Epilogue& end,
+                          int64_t first, int64_t last) {
+  if (last - first >= NV * LANES) {
+    auto write = [&](auto adds) TN_INLINE_LAMBDA {
+      unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
+        unrolled<NV>([&](auto j) TN_INLINE_LAMBDA {
+          float* y = rows.y[i] + first + j * LANES;
+          vf value = acc[i][j] * end.scale;
+          if constexpr (adds) value += load(y);
+          store(y, value);
+        });
       });
+    };
+    end.adds ? write(std::true_type{}) : write(std::false_type{});
+  } else {
+    float sums[M][NV * LANES];
+    unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { store(sums[i] + j * LANES, acc[i][j]); });
     });
-    return;
+    for (int i = 0; i < M; i++)
+      for (int64_t c = first; c < last; c++) {
+        float value = sums[i][c - first] * end.scale;
+        rows.y[i][c] = end.adds ? value + rows.y[i][c] : value;
+      }
   }
-  float sums[M][NV * LANES];
-  unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
-    unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { store(sums[i] + j * LANES, acc[i][j]); });
-  });
-  for (int i = 0; i < M; i++) {
-    for (int c = 0; c < columns; c++) {
-      float value = sums[i][c] * end.scale;
-      if (end.bias) value += end.bias[c];
-      if (end.adds) value += rows.y[i][c];
-      rows.y[i][c] = value;
-    }
-  }
+  if (!end.bias) return;
+  for (int i = 0; i < M; i++)
+    for (int64_t c = first; c < std::min<int64_t>(last, first + NV * LANES); c++)
+      rows.y[i][c] += end.bias[c];
 }
 
+// M rows times the panels of `columns` columns that begin at `data`, NV vectors at a time.
 template <int64_t KIND, int NV, int M>
-void tile(const TileRows& rows, const void* panel, int64_t panel_bytes, int64_t k,
-          const Epilogue& end, int columns) {
-  vf acc[M][NV];
-  unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
-    unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { acc[i][j] = vf{}; });
-  });
-  accumulate<KIND>(acc, rows, panel, panel_bytes, k);
-  write_tile(acc, rows, end, columns);
+void tile(const TileRows& rows, const char* data, int64_t panel_bytes, int64_t k,
+          const Epilogue& end, int64_t columns) {
+  constexpr int PANELS = NV == 4 ? 2 : 1;
+  const char* ahead = rows.ahead;
+  for (int64_t column = 0; column < columns; column += NV * LANES) {
+    vf acc[M][NV];
+    unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
+      unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { acc[i][j] = vf{}; });
+    });
+    accumulate<KIND>(acc, rows, data, panel_bytes, k, ahead);
+    write_tile(acc, rows, end, column, columns);
+    data += PANELS * panel_bytes;
+  }
 }
 
-typedef void (*TileFn)(const TileRows&, const void*, int64_t, int64_t, const Epilogue&, int);
+typedef void (*TileFn)(const TileRows&, const char*, int64_t, int64_t, const Epilogue&, int64_t);
 
 template <int64_t KIND, int NV, int... M>
 constexpr std::array<TileFn, sizeof...(M)> tiles_of(std::integer_sequence<int, M...>) {
@@ -290,42 +301,43 @@ TN_INLINE TileFn tile_for(int64_t kind, int rows) {
                             : TILES<ROUNDED, NV>[rows - 1];
 }
 
-// The next tile of `left` rows: as even as the largest tile allows (16 rows are 6, 5 and 5).
-TN_INLINE int tile_rows(int64_t left) {
-  int64_t tiles = (left + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS;
-  return (int)((left + tiles - 1) / tiles);
-}
+// Panels that stay in the first cache beside the rows: a tile takes them all before the next does.
+constexpr int64_t PASS_BYTES = 16 * 1024;
 
-// Rows [0, count) times the panel, or times it and the next one, as a product of `kind`, which is
-// the weight's own or ROUNDED. `row(i, column, x, y)` gives row i's input and the output at the
-// panel's first column, and `end_of(column)` the epilogue of the columns from there. Returns how
-// many panels it took.
+// Rows [0, count) times the panel and some of those after it, as a product of `kind`, which is the
+// weight's own or ROUNDED. `row(i, column, x, y)`, called for one row after the other, gives row
+// i's input and its output at the panel's first column, and `end_of(column)` the epilogue of the
+// columns from there. Returns how many panels it took.
 template <typename EndOf, typename Row>
 TN_INLINE int64_t rows_times_panels(const PackedMatrix& w, int64_t kind, int64_t panel,
                                     int64_t last_panel, int64_t count, EndOf end_of, Row row) {
-  bool is_wide = count <= MAX_WIDE_ROWS && panel + 1 < last_panel &&
-                 panel_width(w.n, panel + 1) == PANEL;
-  int64_t taken = is_wide ? 2 : 1, column = panel * PANEL;
   int width = panel_width(w.n, panel);
-  int columns = (int)std::min<int64_t>(taken * width, w.n - column);
+  int64_t panel_bytes = width * column_bytes(w.kind, w.k), column = panel * PANEL;
+  int64_t alike = last_panel - panel;
+  if (alike > 1 && panel_width(w.n, last_panel - 1) != width) alike--;
+  bool is_wide = count <= MAX_WIDE_ROWS && alike > 1;
+  int64_t at_once = is_wide ? 2 : 1, fitting = PASS_BYTES / std::max<int64_t>(panel_bytes, 1);
+  int64_t taken = std::max<int64_t>(1, std::min(fitting, alike) / at_once) * at_once;
+  int64_t columns = std::min(taken * width, w.n - column);
   const char* data = (const char*)panel_data(w, panel);
-  int64_t panel_bytes = width * column_bytes(w.kind, w.k), bytes = taken * panel_bytes;
-  // The tiles of this panel fetch the next one between them. Else the first tile of a panel waits
-  // for memory and the others leave it idle.
-  int64_t tiles = (count + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS;
-  bool is_last = panel + taken >= panels_of(w.n);
+  // The tiles of these panels fetch what follows them between them. Else the first tile of a panel
+  // waits for memory and the others leave it idle. Behind the last panel lies the matrix that is
+  // read next, where both share memory; fetching what is nobody's does no harm.
+  int tiles = (int)((count + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS);
+  int per_tile = (int)count / tiles, larger = (int)count % tiles;  // 16 rows are 6, 5 and 5
+  int64_t bytes = taken * panel_bytes;
   TileRows rows;
-  rows.ahead = is_last ? data : data + bytes;
-  rows.ahead_step = is_last ? 0 : taken * width * element_bytes(w.kind) / tiles;
+  rows.ahead = data + bytes;
+  rows.ahead_step = at_once * width * element_bytes(w.kind) / tiles;
   const Epilogue end = end_of(column);
-  for (int64_t done = 0; done < count;) {
-    int m = tile_rows(count - done);
+  int64_t done = 0;
+  for (int t = 0; t < tiles; t++, rows.ahead += bytes / tiles) {
+    int m = per_tile + (t < larger);
     for (int i = 0; i < m; i++) row(done + i, column, rows.x[i], rows.y[i]);
     TileFn multiply = is_wide          ? tile_for<4>(kind, m)
                       : width == PANEL ? tile_for<2>(kind, m)
                                        : tile_for<1>(kind, m);
     multiply(rows, data, panel_bytes, w.k, end, columns);
-    rows.ahead += is_last ? 0 : bytes / tiles;
     done += m;
   }
   return taken;

@@ -34,6 +34,15 @@ TN_INLINE void pause_briefly() {
 #endif
 }
 
+// Waits for what another thread will do within microseconds, unless it is kept off its processor.
+template <typename Ready>
+TN_INLINE void spin_until(Ready ready) {
+  for (int64_t spins = 0; !ready(); spins++) {
+    pause_briefly();
+    if (spins > 2000) std::this_thread::yield();
+  }
+}
+
 class Pool {
  public:
   // Sets how many threads work on a job, the caller included. Not while a job runs.
@@ -63,10 +72,7 @@ class Pool {
     ticket_.store(epoch << 32 | (uint64_t)chunks, std::memory_order_seq_cst);
     if (sleeping_.load(std::memory_order_seq_cst) > 0) wake();
     take_chunks(epoch, 0);
-    for (int64_t spins = 0; done_.load(std::memory_order_acquire) < chunks; spins++) {
-      pause_briefly();
-      if (spins > 2000) std::this_thread::yield();
-    }
+    spin_until([&] { return done_.load(std::memory_order_acquire) >= chunks; });
     busy_.clear(std::memory_order_release);
   }
 

@@ -60,13 +60,14 @@ void tn_pack(int64_t kind, const void* source, const float* steps, int64_t n, in
 
 void tn_linear(const PackedMatrix* w, const float* bias, const float* x, int64_t x_stride, float* y,
                int64_t y_stride, int64_t rows, int64_t adds, int64_t rounds) {
-  linear(*w, bias, x, x_stride, y, y_stride, rows, adds != 0, rounds != 0);
+  LinearJob job = linear_job(*w, bias, x, x_stride, y, y_stride, rows, adds != 0, rounds != 0);
+  run_chunks(job.chunks, job);
 }
 
 void tn_lora_add(const float* x, int64_t x_stride, float* y, int64_t y_stride,
                  const LoraModule* const* modules, const LoraSegment* segments,
                  int64_t num_segments, const int32_t* rows) {
-  lora_add(x, x_stride, y, y_stride, modules, segments, num_segments, rows);
+  AdaptedJob(nullptr, x, x_stride, y, y_stride).run(modules, {segments, num_segments, rows});
 }
 
 void tn_attention(const AttentionArgs* args) { attention(*args); }

@@ -82,14 +82,24 @@ def _steps(runner: CpuModelRunner) -> list[torch.Tensor]:
     return logits
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_one_call_equals_many(family: str, tmp_path: Path) -> None:
-    runner = _runner(make_tiny_model(tmp_path / "model", family))
-    has_both = runner._layers is not None
-    assert has_both == (runner._model.config.residual_multiplier == 1.0)
+def _check_both_ways(runner: CpuModelRunner) -> None:
     with torch.inference_mode():
         together = _steps(runner)
         runner._layers = None
         for one_call, many in zip(together, _steps(runner), strict=True):
             assert one_call.isfinite().all()
             assert torch.equal(one_call, many)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_one_call_equals_many(family: str, tmp_path: Path) -> None:
+    runner = _runner(make_tiny_model(tmp_path / "model", family))
+    has_both = runner._layers is not None
+    assert has_both == (runner._model.config.residual_multiplier == 1.0)
+    _check_both_ways(runner)
+
+
+def test_rows_in_several_blocks_keep_their_bits(tmp_path: Path) -> None:
+    """So wide a feed-forward lets 64 rows through at a time, and the prefill has 123."""
+    folder = make_tiny_model(tmp_path / "model", intermediate_size=8192)
+    _check_both_ways(_runner(folder))
