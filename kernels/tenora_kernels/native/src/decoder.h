@@ -168,10 +168,13 @@ class Decoder {
     }
   }
 
+  // Begins a cache line, so that the columns of a panel are whole lines.
   float* memory(int which, int64_t floats) {
     static thread_local std::vector<float> buffers[5];
-    if ((int64_t)buffers[which].size() < floats) buffers[which].resize(floats);
-    return buffers[which].data();
+    constexpr int64_t LINE_FLOATS = LINE / sizeof(float);
+    std::vector<float>& buffer = buffers[which];
+    if ((int64_t)buffer.size() < floats + LINE_FLOATS) buffer.resize(floats + LINE_FLOATS);
+    return (float*)(((uintptr_t)buffer.data() + LINE - 1) / LINE * LINE);
   }
 
   const DecoderStep& s;

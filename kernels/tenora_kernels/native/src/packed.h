@@ -269,6 +269,8 @@ void tile(const TileRows& rows, const char* data, int64_t panel_bytes, int64_t k
   constexpr int PANELS = NV == 4 ? 2 : 1;
   const char* ahead = rows.ahead;
   for (int64_t column = 0; column < columns; column += NV * LANES) {
+    // where the sums will go: a store that waits for its line holds up all that come after it
+    for (int i = 0; i < M; i++) __builtin_prefetch(rows.y[i] + column, 1);
     vf acc[M][NV];
     unrolled<M>([&](auto i) TN_INLINE_LAMBDA {
       unrolled<NV>([&](auto j) TN_INLINE_LAMBDA { acc[i][j] = vf{}; });
