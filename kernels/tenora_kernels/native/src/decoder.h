@@ -94,7 +94,7 @@ class Decoder {
  private:
   std::vector<RowBlock> row_blocks(int64_t rows, const LoraRows& lora) const {
     int64_t fitting = BLOCK_BYTES / (2 * s.intermediate_size * (int64_t)sizeof(float));
-    int64_t per_block = std::max(fitting, MIN_BLOCK_ROWS);
+    int64_t per_block = even_part(rows, std::max(fitting, MIN_BLOCK_ROWS));
     std::vector<RowBlock> blocks;
     for (int64_t first = 0; first < rows; first += per_block)
       blocks.emplace_back(first, std::min(per_block, rows - first), lora);

@@ -78,7 +78,8 @@ TN_INLINE LinearJob linear_job(const PackedMatrix& w, const float* bias, const f
     job.x_row_bytes = 4 * ((w.k + 1) / 2);
   }
   int64_t fitting = ROW_BLOCK_BYTES / (4 * std::max<int64_t>(w.k, 1));
-  job.row_block = std::max<int64_t>(1, fitting / MAX_TILE_ROWS) * MAX_TILE_ROWS;
+  int64_t tiles = (rows + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS;
+  job.row_block = even_part(tiles, std::max<int64_t>(1, fitting / MAX_TILE_ROWS)) * MAX_TILE_ROWS;
   int64_t panels = panels_of(w.n);
   job.panel_group = panels_per_claim(panels, std::min(rows, job.row_block), w.k);
   job.groups = (panels + job.panel_group - 1) / job.panel_group;

@@ -130,7 +130,7 @@ class AdaptedJob {
   void cut(LoraItem item, int64_t count, const PackedMatrix& w) {
     int64_t panels = panels_of(w.n), rank = item.module->a.n;
     for (int64_t row = 0; row < count; row += item.num_rows) {
-      item.num_rows = std::min(LORA_ROW_BLOCK, count - row);
+      item.num_rows = even_part(count - row, LORA_ROW_BLOCK);
       int64_t macs = std::max<int64_t>(1, std::max<int64_t>(item.num_rows, 4) * w.k * PANEL);
       int64_t group = std::max<int64_t>(1, 400'000 / macs);
       for (int64_t panel = 0; panel < panels; panel += group) {

@@ -303,6 +303,13 @@ TN_INLINE TileFn tile_for(int64_t kind, int rows) {
                             : TILES<ROUNDED, NV>[rows - 1];
 }
 
+// The largest of as few parts of `rows` as may have `most` each, when they are about even: a small
+// rest would read a whole weight for a few rows.
+TN_INLINE int64_t even_part(int64_t rows, int64_t most) {
+  int64_t parts = std::max<int64_t>(1, (rows + most - 1) / most);
+  return (rows + parts - 1) / parts;
+}
+
 // Panels that stay in the first cache beside the rows: a tile takes them all before the next does.
 constexpr int64_t PASS_BYTES = 16 * 1024;
 

@@ -100,6 +100,6 @@ def test_one_call_equals_many(family: str, tmp_path: Path) -> None:
 
 
 def test_rows_in_several_blocks_keep_their_bits(tmp_path: Path) -> None:
-    """So wide a feed-forward lets 64 rows through at a time, and the prefill has 123."""
+    """So wide a feed-forward lets at most 64 rows through at a time; the prefill has 123."""
     folder = make_tiny_model(tmp_path / "model", intermediate_size=8192)
     _check_both_ways(_runner(folder))
