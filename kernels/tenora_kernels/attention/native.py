@@ -1,5 +1,5 @@
 """Paged attention and the storing of keys and values in C++: float32 over a cache of float32 or
-bfloat16, in any layout that keeps the slots of a block together.
+bfloat16, in any layout that keeps a head's part of a block together (`library.kv_cache`).
 
 A row's bits depend on its own position, query and sequence alone: a decode step, a prefill chunk
 and a whole prompt give the same ones.

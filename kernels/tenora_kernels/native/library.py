@@ -10,7 +10,7 @@ from torch import Tensor
 from tenora_kernels.errors import BackendUnavailableError, DtypeError, ShapeError
 from tenora_kernels.native.build import built_library
 
-INTERFACE = 6
+INTERFACE = 7
 LINE = 64  # bytes of a cache line
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int8: 4}
 
@@ -51,30 +51,33 @@ class KVCache(Structure):
         ("head_dim", c_int64),
         ("block_stride", c_int64),
         ("head_stride", c_int64),
+        ("key_slot_stride", c_int64),
+        ("key_dim_stride", c_int64),
     )
 
 
 def kv_cache(keys: Tensor, values: Tensor) -> KVCache:
-    """Describe one layer's cache: two views [Hkv, num_blocks, block_size, D] of any strides over
-    heads and blocks, the slots of a block contiguous, float32 or bfloat16.
+    """Describe one layer's cache: two views [Hkv, num_blocks, block_size, D] of the same strides
+    over heads and blocks, float32 or bfloat16. The values of a block are contiguous slots; so are
+    its keys, or the transpose of that, which attention reads without a copy when block_size is a
+    multiple of 16.
 
     Raises:
         DtypeError: another dtype.
-        ShapeError: the views differ in shape, dtype or strides, or their slots are scattered.
+        ShapeError: the views differ in shape, dtype or outer strides, or a block is scattered.
     """
     if keys.dtype not in {torch.float32, torch.bfloat16}:
         raise DtypeError(f"a KV cache is float32 or bfloat16 here, not {keys.dtype}")
     heads, blocks, block_size, head_dim = keys.shape
-    is_alike = (keys.shape, keys.stride(), keys.dtype) == (
-        values.shape,
-        values.stride(),
-        values.dtype,
-    )
-    if not is_alike or keys.stride()[2:] != (head_dim, 1):
-        raise ShapeError(
-            "keys and values are alike, [Hkv, num_blocks, block_size, D] with contiguous slots"
-        )
-    head_stride, block_stride = keys.stride()[:2]
+    outer = values.stride()[:2]
+    if (keys.shape, keys.dtype) != (values.shape, values.dtype) or not _stands(keys, *outer):
+        raise ShapeError("keys and values are alike: [Hkv, num_blocks, block_size, D]")
+    are_slots, are_transposed = (*outer, head_dim, 1), (*outer, 1, block_size)
+    if not _stands(values, *are_slots) or not (
+        _stands(keys, *are_slots) or _stands(keys, *are_transposed)
+    ):
+        raise ShapeError("a block of a KV cache is contiguous slots; its keys may be transposed")
+    head_stride, block_stride, key_slot_stride, key_dim_stride = keys.stride()
     return KVCache(
         keys=keys.data_ptr(),
         values=values.data_ptr(),
@@ -85,7 +88,15 @@ def kv_cache(keys: Tensor, values: Tensor) -> KVCache:
         head_dim=head_dim,
         block_stride=block_stride,
         head_stride=head_stride,
+        key_slot_stride=key_slot_stride,
+        key_dim_stride=key_dim_stride,
     )
+
+
+def _stands(x: Tensor, *strides: int) -> bool:
+    """Whether the first dimensions have these strides, where they have more than one place."""
+    places = zip(x.shape, x.stride(), strides, strict=False)
+    return all(size == 1 or own == wanted for size, own, wanted in places)
 
 
 class AttentionArgs(Structure):

@@ -25,7 +25,8 @@ def allocate_kv(
     """Zeroed keys and values of every layer: `[num_kv_heads, blocks, size, head_dim]` each.
 
     The native kernels take a block of all heads together, keys beside values: a sequence's few
-    blocks are then read as one stream. The others take heads that are contiguous.
+    blocks are then read as one stream. Keys stand element by element, so that scores of
+    neighbouring slots fill a register. The others take heads that are contiguous.
     """
     if active_backend() == "native":
         together = (num_blocks, config.num_kv_heads, 2, block_size, config.head_dim)
@@ -41,7 +42,9 @@ def allocate_kv(
 
 
 def _views_of(memory: torch.Tensor) -> LayerKV:
-    return LayerKV(*(memory[:, :, i].transpose(0, 1) for i in range(2)))
+    blocks, heads, _, block_size, head_dim = memory.shape
+    keys = memory[:, :, 0].view(blocks, heads, head_dim, block_size).transpose(2, 3)
+    return LayerKV(keys.transpose(0, 1), memory[:, :, 1].transpose(0, 1))
 
 
 def zero_kv_blocks(kv: Sequence[LayerKV], blocks: Sequence[int]) -> None:

@@ -86,10 +86,11 @@ TN_INLINE void rope_write_kv(const RopeArgs& a, int64_t tokens) {
     }
     int64_t block = a.slots[t] / cache.block_size, slot = a.slots[t] % cache.block_size;
     for (int64_t h = 0; h < cache.kv_heads; h++) {
-      int64_t offset = cache.offset_of(h, block, slot);
+      int64_t offset = cache.offset_of(h, block);
       rotate_head(a.k + t * a.k_stride + h * d, cos, sin, rotated.data(), d);
-      store_row(cache.keys, cache.kind, offset, rotated.data(), d);
-      store_row(cache.values, cache.kind, offset, a.v + t * a.v_stride + h * d, d);
+      store_row(cache.keys, cache.kind, offset + slot * cache.key_slot_stride, cache.key_dim_stride,
+                rotated.data(), d);
+      store_row(cache.values, cache.kind, offset + slot * d, 1, a.v + t * a.v_stride + h * d, d);
     }
   });
 }

@@ -11,7 +11,7 @@ using namespace tenora;
 
 extern "C" {
 
-int64_t tn_interface() { return 6; }
+int64_t tn_interface() { return 7; }
 
 // Whether weights of this kind can be multiplied here.
 int64_t tn_has_kind(int64_t kind) {
