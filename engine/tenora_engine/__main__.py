@@ -5,7 +5,6 @@ Every field of `EngineConfig` is a flag (`--model-dir`) and a variable (`TENORA_
 """
 
 import argparse
-import asyncio
 import json
 import logging
 import os
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 import structlog
+import uvloop
 
 from tenora_engine.config import EngineConfig, read_config
 from tenora_engine.protocol.errors import EngineError
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from tenora_engine.front.composition import serve
 
     try:
-        asyncio.run(serve(config))
+        uvloop.run(serve(config))
     except (EngineError, OSError, ValueError) as error:
         structlog.get_logger(__name__).error("engine_cannot_start", reason=str(error))
         return 1

@@ -83,9 +83,11 @@ def api() -> None:
 @app.command()
 def worker() -> None:
     """Settle usage and project budgets (needs the same variables as `api`)."""
+    import uvloop
+
     from tenora_platform.worker import run_worker
 
-    asyncio.run(run_worker(_settings()))
+    uvloop.run(run_worker(_settings()))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

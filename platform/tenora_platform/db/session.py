@@ -50,7 +50,6 @@ class Database:
             pool_size=pool_size,
             max_overflow=max_overflow,
             pool_timeout=pool_timeout_s,
-            pool_pre_ping=True,
             hide_parameters=True,  # a logged statement never shows values
             connect_args={
                 "timeout": 5.0,
@@ -90,13 +89,26 @@ class Database:
     @asynccontextmanager
     async def _transaction(self, role: str, tenant_id: str) -> AsyncGenerator[AsyncSession, None]:
         try:
-            async with self._sessions() as session, session.begin():
-                await session.execute(_ENTER, {"role": role, "tenant_id": tenant_id})
+            async with self._sessions() as session:
+                await _enter(session, role, tenant_id)
                 yield session
+                await session.commit()
         except (DBAPIError, PoolTimeoutError, OSError) as error:
             if _is_outage(error):
                 raise ServiceUnavailable("The database cannot be reached. Retry soon.") from error
             raise
+
+
+async def _enter(session: AsyncSession, role: str, tenant_id: str) -> None:
+    """Begin the transaction, on a new connection where the pool's was lost since its last use."""
+    values = {"role": role, "tenant_id": tenant_id}
+    try:
+        await session.execute(_ENTER, values)
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        await session.rollback()  # nothing was done on it; the pool now gives only new ones
+        await session.execute(_ENTER, values)
 
 
 def refuses_a_value(error: DBAPIError) -> bool:

@@ -100,6 +100,27 @@ async def test_a_connection_cut_by_the_server_is_service_unavailable(
     await database.ping()
 
 
+async def test_a_connection_that_was_cut_in_the_pool_is_replaced(database_url: str) -> None:
+    pool = Database(database_url, pool_size=2, max_overflow=0)
+    other = Database(database_url, pool_size=1, max_overflow=0)
+    async with pool.system() as one, pool.system() as two:
+        pids = [await session.scalar(text("select pg_backend_pid()")) for session in (one, two)]
+    async with other._sessions() as admin:  # as the cluster's superuser
+        for pid in pids:
+            await admin.execute(text("select pg_terminate_backend(:pid)"), {"pid": pid})
+    tenant_id = new_id()
+    async with pool.tenant(mint(tenant_id)) as session:
+        row = (
+            await session.execute(text("select current_user, current_setting('tenora.tenant_id')"))
+        ).one()
+    assert tuple(row) == (TENANT_ROLE, str(tenant_id))
+    async with pool.system() as one, pool.system() as two:
+        new = [await session.scalar(text("select pg_backend_pid()")) for session in (one, two)]
+    assert not set(new) & set(pids)
+    for database in (pool, other):
+        await database.close()
+
+
 async def test_a_full_pool_is_service_unavailable(database_url: str) -> None:
     pool = Database(database_url, pool_size=1, max_overflow=0, pool_timeout_s=0.05)
     async with pool.system():
