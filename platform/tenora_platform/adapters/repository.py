@@ -2,14 +2,40 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final, NamedTuple
+from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from tenora_platform.adapters.models import INSPECTING, READY, Adapter, AdapterRevision
 from tenora_platform.auth.scope import TenantScope
 from tenora_platform.kit.ids import new_id
+
+
+class ReadyRevision(NamedTuple):
+    """What a request needs to know of the revision that it calls."""
+
+    adapter_id: UUID
+    revision: int
+    digest: str | None
+
+
+# Asked by every request that names an adapter, so they are built once.
+_NEWEST_READY: Final = (
+    select(AdapterRevision.adapter_id, AdapterRevision.revision, AdapterRevision.digest)
+    .join(Adapter, Adapter.id == AdapterRevision.adapter_id)
+    .where(
+        Adapter.tenant_id == bindparam("tenant_id"),
+        AdapterRevision.tenant_id == bindparam("tenant_id"),
+        Adapter.name == bindparam("name"),
+        AdapterRevision.status == READY,
+    )
+    .order_by(AdapterRevision.revision.desc())
+    .limit(1)
+)
+_READY_BY_NUMBER: Final = _NEWEST_READY.where(AdapterRevision.revision == bindparam("revision"))
 
 
 class AdapterRepository:
@@ -53,23 +79,14 @@ class AdapterRepository:
 
     async def get_ready(
         self, scope: TenantScope, name: str, revision: int | None
-    ) -> AdapterRevision | None:
+    ) -> ReadyRevision | None:
         """The READY revision of `name` with that number, or the newest READY one."""
-        statement = (
-            select(AdapterRevision)
-            .join(Adapter, Adapter.id == AdapterRevision.adapter_id)
-            .where(
-                Adapter.tenant_id == scope.tenant_id,
-                AdapterRevision.tenant_id == scope.tenant_id,
-                Adapter.name == name,
-                AdapterRevision.status == READY,
-            )
-            .order_by(AdapterRevision.revision.desc())
-            .limit(1)
-        )
+        values: dict[str, object] = {"tenant_id": scope.tenant_id, "name": name}
+        statement = _NEWEST_READY
         if revision is not None:
-            statement = statement.where(AdapterRevision.revision == revision)
-        return await self._session.scalar(statement)
+            statement, values["revision"] = _READY_BY_NUMBER, revision
+        row = (await self._session.execute(statement, values)).first()
+        return None if row is None else ReadyRevision(*row)
 
     async def list_callable(self, scope: TenantScope) -> Sequence[tuple[str, datetime]]:
         """Name and first READY instant of every adapter that can be called, by name."""

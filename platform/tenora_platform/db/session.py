@@ -100,14 +100,16 @@ class Database:
 
 
 async def _enter(session: AsyncSession, role: str, tenant_id: str) -> None:
-    """Begin the transaction, on a new connection where the pool's was lost since its last use."""
+    """Begin the transaction, on another connection where the pool's own turns out to be broken.
+
+    Whatever fails here is the connection's fault, and nothing was done on it yet: it was lost since
+    its last use, or its last user was cancelled in the middle of a statement.
+    """
     values = {"role": role, "tenant_id": tenant_id}
     try:
         await session.execute(_ENTER, values)
-    except DBAPIError as error:
-        if not error.connection_invalidated:
-            raise
-        await session.rollback()  # nothing was done on it; the pool now gives only new ones
+    except DBAPIError:
+        await session.invalidate()
         await session.execute(_ENTER, values)
 
 

@@ -1,5 +1,6 @@
 """Sessions: one transaction each, as a role, and nothing carried over between them."""
 
+import asyncio
 from uuid import UUID
 
 import pytest
@@ -119,6 +120,24 @@ async def test_a_connection_that_was_cut_in_the_pool_is_replaced(database_url: s
     assert not set(new) & set(pids)
     for database in (pool, other):
         await database.close()
+
+
+async def test_whoever_is_cancelled_leaves_a_connection_that_works_or_none(
+    database_url: str,
+) -> None:
+    pool = Database(database_url, pool_size=1, max_overflow=0)
+
+    async def work() -> None:
+        async with pool.tenant(mint(new_id())) as session:
+            await session.execute(text("select pg_sleep(0.002)"))
+
+    for step in range(60):
+        task = asyncio.create_task(work())
+        await asyncio.sleep(step * 0.0001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await pool.ping()
+    await pool.close()
 
 
 async def test_a_full_pool_is_service_unavailable(database_url: str) -> None:
