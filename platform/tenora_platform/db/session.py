@@ -102,8 +102,8 @@ class Database:
 async def _enter(session: AsyncSession, role: str, tenant_id: str) -> None:
     """Begin the transaction, on another connection where the pool's own turns out to be broken.
 
-    Whatever fails here is the connection's fault, and nothing was done on it yet: it was lost since
-    its last use, or its last user was cancelled in the middle of a statement.
+    Whatever fails here is the connection's fault, and nothing was done on it yet: most often it was
+    lost since its last use.
     """
     values = {"role": role, "tenant_id": tenant_id}
     try:

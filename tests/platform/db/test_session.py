@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, ProgrammingError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from tenora_platform.auth.scope import mint
 from tenora_platform.db.session import SYSTEM_ROLE, TENANT_ROLE, Database
@@ -17,6 +18,12 @@ INSERT = text(
     "values (:id, :slug, 'n', 'UTC', 'active', now())"
 )
 COUNT = text("select count(*) from tenants where id = :id")
+
+
+async def role_and_tenant(session: AsyncSession) -> tuple[str, str]:
+    row = await session.execute(text("select current_user, current_setting('tenora.tenant_id')"))
+    role, tenant_id = row.one()
+    return role, tenant_id
 
 
 async def insert_then_fail(database: Database, tenant_id: UUID) -> None:
@@ -36,10 +43,7 @@ async def lose_the_connection(database: Database) -> None:
 async def test_each_kind_of_session_runs_as_its_role(database: Database) -> None:
     tenant_id = new_id()
     async with database.tenant(mint(tenant_id)) as session:
-        row = (
-            await session.execute(text("select current_user, current_setting('tenora.tenant_id')"))
-        ).one()
-        assert tuple(row) == (TENANT_ROLE, str(tenant_id))
+        assert await role_and_tenant(session) == (TENANT_ROLE, str(tenant_id))
     async with database.system() as session:
         assert await session.scalar(text("select current_user")) == SYSTEM_ROLE
 
@@ -111,10 +115,7 @@ async def test_a_connection_that_was_cut_in_the_pool_is_replaced(database_url: s
             await admin.execute(text("select pg_terminate_backend(:pid)"), {"pid": pid})
     tenant_id = new_id()
     async with pool.tenant(mint(tenant_id)) as session:
-        row = (
-            await session.execute(text("select current_user, current_setting('tenora.tenant_id')"))
-        ).one()
-    assert tuple(row) == (TENANT_ROLE, str(tenant_id))
+        assert await role_and_tenant(session) == (TENANT_ROLE, str(tenant_id))
     async with pool.system() as one, pool.system() as two:
         new = [await session.scalar(text("select pg_backend_pid()")) for session in (one, two)]
     assert not set(new) & set(pids)

@@ -109,31 +109,31 @@ TN_INLINE float max_of_lanes(vf v) {
   return best;
 }
 
-// e^r for |r| below ln 2 / 2.
-TN_INLINE vf exp_polynomial(vf r) {
+// Cephes' expf of x between -87.4 and 88.8 (range reduction by ln 2, degree 6) but for a power of
+// two: e^x is what this returns times 2^n.
+TN_INLINE vf exp_without_power(vf x, vi& n) {
+  const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  vf whole = (x * 1.44269504088896341f + magic) - magic;
+  vf r = x - whole * 0.693359375f;
+  r = r + whole * 2.12194440e-4f;
   vf p = splat(1.9875691500e-4f);
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
+  n = __builtin_convertvector(whole, vi);
   return p * r * r + r + 1.0f;
 }
 
-// e^x with a relative error below 2 ulp: Cephes' expf (range reduction by ln 2, degree 6).
-// Below -87.3 it is 0, above 88.7 infinity; NaN stays NaN.
+// e^x with a relative error below 2 ulp. Below -87.3 it is 0, above 88.7 infinity; NaN stays NaN.
 TN_INLINE vf exp_of(vf x) {
   const vf top = splat(88.72284f), bottom = splat(-87.33654f);
   vf clamped = x > top ? top : x;
   clamped = clamped < bottom ? bottom : clamped;
-  vf scaled = clamped * 1.44269504088896341f;
-  const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  vf whole = (scaled + magic) - magic;
-  vf r = clamped - whole * 0.693359375f;
-  r = r + whole * 2.12194440e-4f;
-  vf p = exp_polynomial(r);
-  // 2^whole in two factors: whole reaches 128, which one exponent cannot hold
-  vi n = __builtin_convertvector(whole, vi);
+  vi n;
+  vf p = exp_without_power(clamped, n);
+  // 2^n in two factors: n reaches 128, which one exponent cannot hold
   vi first = n >> 1, second = n - first;
   p = p * (vf)((first + 127) << 23) * (vf)((second + 127) << 23);
   p = x < bottom ? vf{} : p;
@@ -144,13 +144,8 @@ TN_INLINE vf exp_of(vf x) {
 // e^x for x that is at most 0, or NaN: the same bits as `exp_of` with half the work.
 TN_INLINE vf exp_below_0(vf x) {
   const vf bottom = splat(-87.33654f);
-  vf clamped = x < bottom ? bottom : x;
-  const vf magic = splat(12582912.0f);
-  vf whole = (clamped * 1.44269504088896341f + magic) - magic;
-  vf r = clamped - whole * 0.693359375f;
-  r = r + whole * 2.12194440e-4f;
-  vf p = exp_polynomial(r);
-  vi n = __builtin_convertvector(whole, vi);
+  vi n;
+  vf p = exp_without_power(x < bottom ? bottom : x, n);
   p = p * (vf)((n + 127) << 23);
   return x < bottom ? vf{} : p;
 }
