@@ -25,7 +25,6 @@ from tenora_platform.engine_facts import EngineFacts
 from tenora_platform.errors import PlatformError
 from tenora_platform.inference.admission import Admission, Plan
 from tenora_platform.inference.parsing import Call
-from tenora_platform.kit.cancellation import raise_if_cancelled
 from tenora_platform.kit.clock import Clock
 from tenora_platform.observability.metrics import Metrics
 from tenora_platform.quotas.errors import QuotaExceeded
@@ -114,7 +113,7 @@ class InferenceService:
 
     async def _reserve(self, plan: Plan) -> Reservation:
         try:
-            reservation = await self.quotas.reserve(
+            return await self.quotas.reserve(
                 plan.principal,
                 request_id=plan.request_id,
                 prompt_tokens=plan.worst_case.prompt_tokens,
@@ -122,7 +121,6 @@ class InferenceService:
                 max_tokens_given=plan.call.max_tokens is not None,
                 cost_nanousd=rate(plan.worst_case, plan.price),
             )
-            raise_if_cancelled()
         except QuotaExceeded as refusal:
             self.metrics.quota_refused(refusal.binding.limit.kind)
             raise
@@ -130,7 +128,6 @@ class InferenceService:
             # the client left while Redis was asked: the reservation may exist all the same
             await self._release(plan)
             raise
-        return reservation
 
     async def _settle(self, admission: Admission, finished: Finished) -> None:
         """Turn the reservation into what was used. Without Redis the worker does it later."""

@@ -71,7 +71,10 @@ class RedisQuotaStore:
         deadline_s: float = DEADLINE_S,
         clock_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._redis = Redis.from_url(url, retry=Retry(NoBackoff(), 0))
+        # The deadline of `_run` is the only time-out: the client's own (5 s) waits with
+        # `asyncio.wait_for`, which before Python 3.12 loses a cancellation that comes together with
+        # its result, and a request whose client has left would go on.
+        self._redis = Redis.from_url(url, retry=Retry(NoBackoff(), 0), socket_timeout=None)
         self._scripts = {name: self._redis.register_script(_source(name)) for name in _SCRIPTS}
         self._turns = asyncio.Semaphore(_CONNECTIONS)
         self._meeting = asyncio.Lock()

@@ -144,3 +144,19 @@ async def test_outcome_unknown_to_the_client_is_freed_with_its_lease(
     await budgeted.reserve("r1", cost=500)
     await budgeted.release("r1")
     assert await budgeted.used("budget") == 400
+
+
+async def test_a_cancelled_admission_never_goes_on(real_time_world: World) -> None:
+    world = real_time_world
+    world.limits = (world.limit("concurrency", 10_000),)
+    await world.reserve()
+    num_cancelled = 0
+    for step in range(400):
+        task = asyncio.create_task(world.reserve())
+        for _ in range(step % 20):  # turns of the event loop: the cancellation meets every await
+            await asyncio.sleep(0)
+        if task.cancel():
+            num_cancelled += 1
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert num_cancelled > 100
