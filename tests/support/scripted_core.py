@@ -230,7 +230,6 @@ class ScriptedCore:
         self._on_message, self._on_lost = on_message, on_lost
         self._link = CoreLink(self._path, on_message)
         self._tasks = [
-            asyncio.create_task(self._link.receive()),
             asyncio.create_task(self.loop.run(self._link.url)),
         ]
 

@@ -135,8 +135,7 @@ class CoreProcess:
         return self._failure or f"the core process ended with status {code}"
 
     async def _run_process(self, life: int, link: CoreLink) -> int:
-        """Start the process, feed what it says to `link`, and return its exit status."""
-        reader = asyncio.create_task(link.receive(), name="core-receive")
+        """Start the process, let `link` hear all that it says, and return its exit status."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command, link.url, stdin=asyncio.subprocess.PIPE
@@ -148,8 +147,6 @@ class CoreProcess:
             return await process.wait()
         finally:
             self._link = self._process = None
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
             await link.drain()
 
     def _was_stable(self) -> bool:

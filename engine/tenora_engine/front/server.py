@@ -7,12 +7,10 @@ goodbye or cannot be reached loses its session and with it all its requests.
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
 import zmq
-import zmq.asyncio
 
 from tenora_engine.front.clients import ClientSession
 from tenora_engine.front.front_calls import FrontCalls
@@ -24,6 +22,7 @@ from tenora_engine.protocol.errors import (
     ErrorPayload,
     InvalidRequestError,
 )
+from tenora_engine.protocol.loop_socket import LoopSocket
 from tenora_engine.protocol.messages import PROTOCOL_VERSION, GenerateRequest
 
 log = structlog.get_logger(__name__)
@@ -39,8 +38,8 @@ class FrontServer:
         self._url = url
         self._calls = FrontCalls(engine)
         self._clients: dict[bytes, ClientSession] = {}
-        self._socket = zmq.asyncio.Context.instance().socket(zmq.ROUTER)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._socket: LoopSocket | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -50,16 +49,16 @@ class FrontServer:
             zmq.ZMQError: the address cannot be bound.
         """
         self._bind()
-        self._tasks = [
-            asyncio.create_task(self._receive(), name="server-receive"),
-            asyncio.create_task(self._watch_silence(), name="server-silence"),
-        ]
+        self._watch = asyncio.create_task(self._watch_silence(), name="server-silence")
 
     async def close(self) -> None:
         """Send what has gathered and release the address. Requests of clients are aborted."""
-        for task in (*self._tasks, *self._answering):
+        if self._socket is not None:
+            self._socket.stop_reading()
+        tasks = [*self._answering, *([self._watch] if self._watch is not None else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._answering, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for client in self._clients.values():
             client.flush()
         for identity in list(self._clients):
@@ -67,27 +66,36 @@ class FrontServer:
         self._unbind()
 
     def _bind(self) -> None:
-        self._socket.set(zmq.ROUTER_MANDATORY, 1)
-        self._socket.set(zmq.ROUTER_HANDOVER, 1)
-        self._socket.set(zmq.SNDHWM, wire.MAX_QUEUED_MESSAGES)
-        self._socket.set(zmq.RCVHWM, wire.MAX_QUEUED_MESSAGES)
-        self._socket.set(zmq.MAXMSGSIZE, wire.MAX_MESSAGE_BYTES)
-        self._socket.bind(self._url)
+        socket = LoopSocket(zmq.ROUTER, self._on_frames)
+        options = socket.options
+        options.set(zmq.ROUTER_MANDATORY, 1)
+        options.set(zmq.ROUTER_HANDOVER, 1)
+        options.set(zmq.SNDHWM, wire.MAX_QUEUED_MESSAGES)
+        options.set(zmq.RCVHWM, wire.MAX_QUEUED_MESSAGES)
+        options.set(zmq.MAXMSGSIZE, wire.MAX_MESSAGE_BYTES)
+        try:
+            socket.bind(self._url)
+        except zmq.ZMQError:
+            socket.close(linger_ms=0)
+            raise
+        self._socket = socket
         if self._url.startswith(_IPC):
             Path(self._url.removeprefix(_IPC)).chmod(0o600)
 
     def _unbind(self) -> None:
-        self._socket.close(linger=500)
+        if self._socket is None:
+            return
+        self._socket.close(linger_ms=500)
+        self._socket = None
         if self._url.startswith(_IPC):
             Path(self._url.removeprefix(_IPC)).unlink(missing_ok=True)
 
-    async def _receive(self) -> None:
-        while True:
-            identity, *frames = await self._socket.recv_multipart()
-            try:
-                self._handle(identity, wire.to_front_decoder.decode(b"".join(frames)))
-            except msgspec.DecodeError as error:
-                log.warning("client_message_unreadable", error=str(error))
+    def _on_frames(self, frames: list[bytes]) -> None:
+        identity, *rest = frames
+        try:
+            self._handle(identity, wire.to_front_decoder.decode(b"".join(rest)))
+        except msgspec.DecodeError as error:
+            log.warning("client_message_unreadable", error=str(error))
 
     async def _watch_silence(self) -> None:
         while True:
@@ -183,13 +191,12 @@ class FrontServer:
 
     def _send(self, identity: bytes, message: wire.ToClient) -> None:
         """Hand over at once; a client that cannot take it is lost, never half served."""
-        frames = [identity, wire.encoder.encode(message)]
-        sent = asyncio.ensure_future(self._socket.send_multipart(frames, flags=zmq.DONTWAIT))
-        sent.add_done_callback(partial(self._on_sent, identity))
-
-    def _on_sent(self, identity: bytes, sent: "asyncio.Future[Any]") -> None:
-        if not sent.cancelled() and sent.exception() is not None:
-            self._drop(identity, "unreachable")
+        if self._socket is None:
+            return
+        try:
+            self._socket.send(identity, wire.encoder.encode(message))
+        except zmq.ZMQError:
+            asyncio.get_running_loop().call_soon(self._drop, identity, "unreachable")
 
 
 def _session_is_over() -> EngineUnavailableError:

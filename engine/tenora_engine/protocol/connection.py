@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import msgspec
 import zmq
-import zmq.asyncio
 
 from tenora_engine.protocol import wire
 from tenora_engine.protocol.errors import (
@@ -20,6 +19,7 @@ from tenora_engine.protocol.errors import (
     ErrorPayload,
     InvalidRequestError,
 )
+from tenora_engine.protocol.loop_socket import LoopSocket
 from tenora_engine.protocol.messages import PROTOCOL_VERSION
 
 CONNECT_TIMEOUT_S = 3.0
@@ -48,8 +48,8 @@ class FrontConnection:
         self._identity = (client_id or "client").encode()[:64] + b"-" + secrets.token_bytes(8)
         self._on_events = on_events
         self._on_lost = on_lost
-        self._socket: zmq.asyncio.Socket | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._socket: LoopSocket | None = None
+        self._heart: asyncio.Task[None] | None = None
         self._session: str | None = None
         self._has_session = asyncio.Event()
         self._refusal: EngineError | None = None
@@ -87,11 +87,14 @@ class FrontConnection:
             EngineUnavailableError: there is no connection that could take it.
         """
         frame = _encode(message)
-        if self._socket is None or self._socket.closed:
+        if self._socket is None:
             raise EngineUnavailableError("There is no connection to the engine.")
-        sent = asyncio.ensure_future(self._socket.send(frame, flags=zmq.DONTWAIT))
-        if sent.done() and sent.exception() is not None:
-            raise EngineUnavailableError("The connection to the engine takes nothing now.")
+        try:
+            self._socket.send(frame)
+        except zmq.ZMQError:
+            raise EngineUnavailableError(
+                "The connection to the engine takes nothing now."
+            ) from None
 
     def send_if_possible(self, message: wire.ToFront) -> None:
         """As `send`, where the loss of the session covers the loss of the message."""
@@ -136,31 +139,30 @@ class FrontConnection:
             return
         self._is_closed = True
         self._lose(EngineUnavailableError("This client was closed."))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.gather(self._heart, return_exceptions=True)
         if self._socket is not None:
             self.send_if_possible(wire.Goodbye())
-            self._socket.close(linger=200)
+            self._socket.close(linger_ms=200)
+            self._socket = None
 
     def _open(self) -> None:
         if self._socket is not None:
             return
-        socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
-        socket.set(zmq.IDENTITY, self._identity)
-        socket.set(zmq.LINGER, 0)
-        socket.set(zmq.RECONNECT_IVL, 50)
-        socket.set(zmq.RECONNECT_IVL_MAX, 500)
-        socket.set(zmq.IMMEDIATE, 1)  # queue nothing for a front that is not there
-        socket.set(zmq.SNDHWM, wire.MAX_QUEUED_MESSAGES)
-        socket.set(zmq.RCVHWM, wire.MAX_QUEUED_MESSAGES)
-        socket.set(zmq.MAXMSGSIZE, wire.MAX_MESSAGE_BYTES)
+        socket = LoopSocket(zmq.DEALER, self._on_frames)
+        options = socket.options
+        options.set(zmq.IDENTITY, self._identity)
+        options.set(zmq.LINGER, 0)
+        options.set(zmq.RECONNECT_IVL, 50)
+        options.set(zmq.RECONNECT_IVL_MAX, 500)
+        options.set(zmq.IMMEDIATE, 1)  # queue nothing for a front that is not there
+        options.set(zmq.SNDHWM, wire.MAX_QUEUED_MESSAGES)
+        options.set(zmq.RCVHWM, wire.MAX_QUEUED_MESSAGES)
+        options.set(zmq.MAXMSGSIZE, wire.MAX_MESSAGE_BYTES)
         socket.connect(self._url)
         self._socket = socket
-        self._tasks = [
-            asyncio.create_task(self._receive(socket), name="front-receive"),
-            asyncio.create_task(self._beat(), name="front-heartbeat"),
-        ]
+        self._heart = asyncio.create_task(self._beat(), name="front-heartbeat")
 
     async def _beat(self) -> None:
         while True:
@@ -173,12 +175,10 @@ class FrontConnection:
             if self._silence >= wire.FRONT_SILENCE_LIMIT and self._session is not None:
                 self._lose(EngineUnavailableError("The engine stopped answering."))
 
-    async def _receive(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
-            frame: bytes = await socket.recv()
-            self._silence = 0
-            with contextlib.suppress(msgspec.DecodeError):
-                self._dispatch(wire.to_client_decoder.decode(frame))
+    def _on_frames(self, frames: list[bytes]) -> None:
+        self._silence = 0
+        with contextlib.suppress(msgspec.DecodeError):
+            self._dispatch(wire.to_client_decoder.decode(frames[0]))
 
     def _dispatch(self, message: wire.ToClient) -> None:
         match message:
