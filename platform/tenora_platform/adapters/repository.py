@@ -5,12 +5,14 @@ from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from tenora_platform.adapters.models import INSPECTING, READY, Adapter, AdapterRevision
+from tenora_platform.adapters.names import CalledAdapter
 from tenora_platform.auth.scope import TenantScope
+from tenora_platform.db.session import Database
 from tenora_platform.kit.ids import new_id
 
 
@@ -19,23 +21,35 @@ class ReadyRevision(NamedTuple):
 
     adapter_id: UUID
     revision: int
-    digest: str | None
+    digest: str
 
 
-# Asked by every request that names an adapter, so they are built once.
-_NEWEST_READY: Final = (
-    select(AdapterRevision.adapter_id, AdapterRevision.revision, AdapterRevision.digest)
-    .join(Adapter, Adapter.id == AdapterRevision.adapter_id)
-    .where(
-        Adapter.tenant_id == bindparam("tenant_id"),
-        AdapterRevision.tenant_id == bindparam("tenant_id"),
-        Adapter.name == bindparam("name"),
-        AdapterRevision.status == READY,
-    )
-    .order_by(AdapterRevision.revision.desc())
-    .limit(1)
-)
-_READY_BY_NUMBER: Final = _NEWEST_READY.where(AdapterRevision.revision == bindparam("revision"))
+_READY_OF: Final = f"""
+    select wanted.name, wanted.revision, ready.adapter_id, ready.revision, ready.digest
+    from unnest($2::text[], $3::integer[]) as wanted (name, revision)
+    cross join lateral (
+        select r.adapter_id, r.revision, r.digest
+        from adapters a
+        join adapter_revisions r on r.adapter_id = a.id
+        where a.tenant_id = $1 and r.tenant_id = $1
+            and a.name = wanted.name and r.status = '{READY}'
+            and (wanted.revision is null or r.revision = wanted.revision)
+        order by r.revision desc
+        limit 1
+    ) ready
+"""  # noqa: S608 - a constant of ours
+
+
+async def get_ready(
+    scope: TenantScope, database: Database, called: Sequence[CalledAdapter]
+) -> dict[CalledAdapter, ReadyRevision]:
+    """The READY revision that each of `called` means, without those that mean none.
+
+    Every request for an adapter asks it, so it goes without a session.
+    """
+    names, revisions = [one.name for one in called], [one.revision for one in called]
+    rows = await database.read(scope, _READY_OF, scope.tenant_id, names, revisions)
+    return {CalledAdapter(name, wanted): ReadyRevision(*row) for name, wanted, *row in rows}
 
 
 class AdapterRepository:
@@ -76,17 +90,6 @@ class AdapterRepository:
             .order_by(AdapterRevision.adapter_id, AdapterRevision.revision.desc())
         )
         return (await self._session.scalars(statement)).all()
-
-    async def get_ready(
-        self, scope: TenantScope, name: str, revision: int | None
-    ) -> ReadyRevision | None:
-        """The READY revision of `name` with that number, or the newest READY one."""
-        values: dict[str, object] = {"tenant_id": scope.tenant_id, "name": name}
-        statement = _NEWEST_READY
-        if revision is not None:
-            statement, values["revision"] = _READY_BY_NUMBER, revision
-        row = (await self._session.execute(statement, values)).first()
-        return None if row is None else ReadyRevision(*row)
 
     async def list_callable(self, scope: TenantScope) -> Sequence[tuple[str, datetime]]:
         """Name and first READY instant of every adapter that can be called, by name."""

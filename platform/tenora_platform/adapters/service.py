@@ -3,12 +3,13 @@
 Each method is one transaction.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenora_engine.protocol.messages import AdapterRef
 from tenora_platform.adapters.models import AdapterRevision
-from tenora_platform.adapters.names import parse_model
-from tenora_platform.adapters.repository import AdapterRepository
+from tenora_platform.adapters.names import CalledAdapter, parse_model
+from tenora_platform.adapters.repository import AdapterRepository, ReadyRevision, get_ready
 from tenora_platform.adapters.schemas import (
     AdapterBody,
     AdapterPage,
@@ -19,6 +20,7 @@ from tenora_platform.adapters.schemas import (
 from tenora_platform.auth.scope import TenantScope
 from tenora_platform.db.session import Database
 from tenora_platform.errors import InvalidInput, ModelNotFound, NotFound
+from tenora_platform.kit.batcher import Batcher
 from tenora_platform.kit.clock import Clock
 
 
@@ -28,9 +30,12 @@ class AdapterService:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self._ready = Batcher(self._get_ready)
 
     async def resolve(self, scope: TenantScope, model: str, *, base_model: str) -> ResolvedModel:
         """What `model` means at this moment: the base model or one immutable revision.
+
+        Requests of one tenant that arrive together are looked up together.
 
         Raises ModelNotFound alike for absent, foreign and not READY.
         """
@@ -39,9 +44,8 @@ class AdapterService:
         called = parse_model(model)
         if called is None:
             raise ModelNotFound(model)
-        async with self._database.tenant(scope) as session:
-            row = await AdapterRepository(session).get_ready(scope, called.name, called.revision)
-        if row is None or row.digest is None:
+        row = await self._ready.get(scope, called)
+        if row is None:
             raise ModelNotFound(model)
         return ResolvedModel(
             model=model,
@@ -98,3 +102,8 @@ class AdapterService:
             setattr(row, field, value)
         async with self._database.tenant(scope) as session:
             await AdapterRepository(session).save(row)
+
+    async def _get_ready(
+        self, scope: TenantScope, called: Sequence[CalledAdapter]
+    ) -> Mapping[CalledAdapter, ReadyRevision]:
+        return await get_ready(scope, self._database, called)

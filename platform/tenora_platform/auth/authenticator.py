@@ -5,6 +5,7 @@ tenant is suspended or deleted, is refused by every process within `ttl_s` secon
 the primary database, so a lagging replica cannot revive a dead key.
 """
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,6 +41,7 @@ class Authenticator:
         self._clock = clock
         self._ttl_s = ttl_s
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._flights: dict[str, asyncio.Task[_Entry]] = {}
 
     async def authenticate(self, authorization: str | None) -> Principal:
         """The principal of `Authorization: Bearer sk-tenora-...`.
@@ -68,12 +70,30 @@ class Authenticator:
         known = self._entries.get(digest)
         if known is not None and asked_at < known.good_until:
             return known
-        entry = await self._look_up(digest, asked_at)
-        self._entries[digest] = entry
+        # Who finds that others are asking waits with them, unless the answer is too old by then.
+        flight = self._flights.get(digest)
+        if flight is not None:
+            entry = await asyncio.shield(flight)
+            if asked_at < entry.good_until:
+                return entry
+        return await asyncio.shield(self._take_off(digest, asked_at))
+
+    def _take_off(self, digest: str, asked_at: float) -> "asyncio.Task[_Entry]":
+        """A look-up that goes on when the one who began it leaves."""
+        flight = asyncio.create_task(self._look_up(digest, asked_at))
+        self._flights[digest] = flight
+        flight.add_done_callback(lambda done: self._land(digest, done))
+        return flight
+
+    def _land(self, digest: str, flight: "asyncio.Task[_Entry]") -> None:
+        if self._flights.get(digest) is flight:
+            del self._flights[digest]
+        if flight.cancelled() or flight.exception() is not None:
+            return
+        self._entries[digest] = flight.result()
         self._entries.move_to_end(digest)
         if len(self._entries) > MAX_CACHED:
             self._entries.popitem(last=False)
-        return entry
 
     async def _look_up(self, digest: str, asked_at: float) -> _Entry:
         refused_until = asked_at + min(self._ttl_s, NEGATIVE_TTL_S)

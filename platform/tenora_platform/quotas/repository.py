@@ -2,16 +2,33 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import cast
+from typing import Any, Final, cast
 from uuid import UUID
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import Row, and_, bindparam, delete, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.sql import ColumnElement
 
 from tenora_platform.quotas.limits import BudgetPeriod, Limit, LimitKind, ScopeKind
 from tenora_platform.quotas.models import QuotaLimit
+
+# Asked for every key every few seconds: built once, and of columns, because an entity costs more.
+_OF_KEY: Final = select(
+    QuotaLimit.id,
+    QuotaLimit.scope_kind,
+    QuotaLimit.scope_id,
+    QuotaLimit.kind,
+    QuotaLimit.value,
+    QuotaLimit.period,
+    QuotaLimit.burst,
+).where(
+    QuotaLimit.tenant_id == bindparam("tenant_id"),
+    or_(
+        QuotaLimit.scope_kind == "tenant",
+        and_(QuotaLimit.scope_kind == "project", QuotaLimit.scope_id == bindparam("project_id")),
+        and_(QuotaLimit.scope_kind == "api_key", QuotaLimit.scope_id == bindparam("api_key_id")),
+    ),
+)
 
 
 class LimitRepository:
@@ -24,16 +41,8 @@ class LimitRepository:
         self, tenant_id: UUID, *, project_id: UUID, api_key_id: UUID
     ) -> tuple[Limit, ...]:
         """The limits of the tenant, the project and the key."""
-        rows = await self._session.scalars(
-            select(QuotaLimit).where(
-                QuotaLimit.tenant_id == tenant_id,
-                or_(
-                    QuotaLimit.scope_kind == "tenant",
-                    _is_scope("project", project_id),
-                    _is_scope("api_key", api_key_id),
-                ),
-            )
-        )
+        values = {"tenant_id": tenant_id, "project_id": project_id, "api_key_id": api_key_id}
+        rows = await self._session.execute(_OF_KEY, values)
         return tuple(_limit(row) for row in rows)
 
     async def list_limits(self, tenant_id: UUID) -> Sequence[Limit]:
@@ -77,11 +86,7 @@ class LimitRepository:
         return removed.scalar_one_or_none() is not None
 
 
-def _is_scope(kind: ScopeKind, scope_id: UUID) -> ColumnElement[bool]:
-    return (QuotaLimit.scope_kind == kind) & (QuotaLimit.scope_id == scope_id)
-
-
-def _limit(row: QuotaLimit) -> Limit:
+def _limit(row: QuotaLimit | Row[*tuple[Any, ...]]) -> Limit:
     return Limit(
         id=str(row.id),
         scope_kind=cast("ScopeKind", row.scope_kind),

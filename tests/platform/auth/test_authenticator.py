@@ -1,9 +1,12 @@
 """Authentication: one refusal for all bad keys, and a bound on how long a dead key works."""
 
+import asyncio
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from tenora_platform.auth.api_keys import new_secret
 from tenora_platform.auth.authenticator import Authenticator
@@ -133,6 +136,32 @@ async def test_a_revoked_key_ends_on_every_process_within_the_ttl(world: World) 
     assert await world.outcomes() == [Unauthenticated, Unauthenticated]
 
 
+async def test_requests_that_come_together_ask_the_database_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = _count_sessions(world.database, monkeypatch)
+    process = world.processes[0]
+    tasks = [asyncio.create_task(process.authenticate(f"Bearer {world.secret}")) for _ in range(16)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()  # who began the look-up leaves, and the others do not notice
+    principals = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(principals[0], asyncio.CancelledError)
+    assert {type(one) for one in principals[1:]} == {Principal}
+    assert len(asked) == 1
+
+
+async def test_an_answer_that_others_waited_for_too_long_is_asked_for_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = _count_sessions(world.database, monkeypatch)
+    process = world.processes[0]
+    first = asyncio.create_task(process.authenticate(f"Bearer {world.secret}"))
+    await asyncio.sleep(0)
+    world.clock.advance(TTL_S)
+    await asyncio.gather(first, process.authenticate(f"Bearer {world.secret}"))
+    assert len(asked) == 2
+
+
 async def test_the_cache_spares_the_database_within_the_ttl(world: World) -> None:
     await world.principal()
     async with world.database.system() as session:
@@ -211,3 +240,16 @@ async def test_after_rotation_both_secrets_work_until_the_overlap_ends(world: Wo
     world.clock.advance(3600)
     assert await world.outcomes() == [Unauthenticated, Unauthenticated]
     assert (await world.principal(fresh)).api_key_id == world.key.id
+
+
+def _count_sessions(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """A list that grows with each system session of `database`."""
+    begun: list[None] = []
+    system = database.system
+
+    def counted() -> AbstractAsyncContextManager[AsyncSession]:
+        begun.append(None)
+        return system()
+
+    monkeypatch.setattr(database, "system", counted)
+    return begun

@@ -3,6 +3,7 @@
 import asyncio
 from uuid import UUID
 
+import asyncpg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, ProgrammingError
@@ -35,9 +36,13 @@ async def insert_then_fail(database: Database, tenant_id: UUID) -> None:
 async def lose_the_connection(database: Database) -> None:
     async with database.system() as session:
         pid = await session.scalar(text("select pg_backend_pid()"))
-        async with database._sessions() as admin:  # as the cluster's superuser
-            await admin.execute(text("select pg_terminate_backend(:pid)"), {"pid": pid})
+        await terminate(database, pid)
         await session.execute(text("select 1"))
+
+
+async def terminate(database: Database, pid: int) -> None:
+    async with database._sessions() as admin:  # as the cluster's superuser
+        await admin.execute(text("select pg_terminate_backend(:pid)"), {"pid": pid})
 
 
 async def test_each_kind_of_session_runs_as_its_role(database: Database) -> None:
@@ -110,9 +115,8 @@ async def test_a_connection_that_was_cut_in_the_pool_is_replaced(database_url: s
     other = Database(database_url, pool_size=1, max_overflow=0)
     async with pool.system() as one, pool.system() as two:
         pids = [await session.scalar(text("select pg_backend_pid()")) for session in (one, two)]
-    async with other._sessions() as admin:  # as the cluster's superuser
-        for pid in pids:
-            await admin.execute(text("select pg_terminate_backend(:pid)"), {"pid": pid})
+    for pid in pids:
+        await terminate(other, pid)
     tenant_id = new_id()
     async with pool.tenant(mint(tenant_id)) as session:
         assert await role_and_tenant(session) == (TENANT_ROLE, str(tenant_id))
@@ -146,4 +150,84 @@ async def test_a_full_pool_is_service_unavailable(database_url: str) -> None:
     async with pool.system():
         with pytest.raises(ServiceUnavailable):
             await pool.ping()
+    await pool.close()
+
+
+WHO = "select current_user::text, current_setting('tenora.tenant_id'), $1::text"
+
+
+async def test_a_question_without_a_session_is_asked_as_the_tenant(database_url: str) -> None:
+    pool = Database(database_url, pool_size=1, max_overflow=0)
+    one, two = mint(new_id()), mint(new_id())
+    for scope in (one, two, one):
+        rows = await pool.read(scope, WHO, "x")
+        assert [tuple(row) for row in rows] == [(TENANT_ROLE, str(scope.tenant_id), "x")]
+    async with pool._sessions() as bare:
+        left = await bare.execute(text("select current_user, current_setting('tenora.tenant_id')"))
+        assert tuple(left.one()) == ("postgres", "")
+    await pool.close()
+
+
+async def test_a_question_sees_no_row_of_another_tenant(database: Database) -> None:
+    one, two = new_id(), new_id()
+    async with database.system() as session:
+        for tenant_id in (one, two):
+            await session.execute(INSERT, {"id": tenant_id, "slug": tenant_id.hex})
+    rows = await database.read(mint(one), "select id from tenants where id = any($1)", [one, two])
+    assert [row[0] for row in rows] == [one]
+
+
+async def test_a_question_changes_nothing(database: Database) -> None:
+    with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
+        await database.read(mint(new_id()), "delete from tenants")
+    assert await database.read(mint(new_id()), "select 1")
+
+
+async def test_a_wrong_question_is_a_fault_of_ours_and_spoils_no_connection(
+    database_url: str,
+) -> None:
+    pool = Database(database_url, pool_size=1, max_overflow=0)
+    scope = mint(new_id())
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await pool.read(scope, "select * from no_such_table")
+    assert [tuple(row) for row in await pool.read(scope, "select 1")] == [(1,)]
+    await pool.close()
+
+
+async def test_a_question_to_an_unreachable_database_is_service_unavailable() -> None:
+    absent = Database("postgresql+asyncpg://postgres@/x?host=/nonexistent-socket-folder")
+    with pytest.raises(ServiceUnavailable):
+        await absent.read(mint(new_id()), "select 1")
+    await absent.close()
+
+
+async def test_a_question_is_asked_again_where_the_pool_held_a_broken_connection(
+    database_url: str, database: Database
+) -> None:
+    pool = Database(database_url, pool_size=1, max_overflow=0)
+    scope = mint(new_id())
+    old = (await pool.read(scope, "select pg_backend_pid()"))[0][0]
+    await terminate(database, old)
+    new = (await pool.read(scope, "select pg_backend_pid()"))[0][0]
+    assert new != old
+    asking = asyncio.create_task(pool.read(scope, "select pg_sleep(30)"))
+    await asyncio.sleep(0.1)
+    await terminate(database, new)
+    with pytest.raises(ServiceUnavailable):
+        await asking
+    assert await pool.read(scope, "select 1")
+    await pool.close()
+
+
+async def test_whoever_is_cancelled_while_asking_leaves_a_connection_that_works_or_none(
+    database_url: str,
+) -> None:
+    pool = Database(database_url, pool_size=1, max_overflow=0)
+    scope = mint(new_id())
+    for step in range(60):
+        task = asyncio.create_task(pool.read(scope, "select pg_sleep(0.002)"))
+        await asyncio.sleep(step * 0.0001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await pool.read(scope, "select 1")
     await pool.close()
