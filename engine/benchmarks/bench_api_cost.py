@@ -9,7 +9,6 @@ no neighbour on the machine can change: an idle copy of the other system is all 
 """
 
 import argparse
-import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from statistics import median
 from typing import Any
 
 import psutil
+import uvloop
 from peers.cells import Amount, Cell
 from peers.files import lay_out
 from peers.load_cell import row, run_clients
@@ -165,7 +165,7 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Measure, print, write."""
     arguments = parse_arguments()
-    cells = asyncio.run(run(arguments))
+    cells = uvloop.run(run(arguments))
     print(markdown(cells))
     if arguments.out:
         report = {

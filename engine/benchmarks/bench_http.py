@@ -8,11 +8,11 @@ level runs after one warm-up round.
 """
 
 import argparse
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import uvloop
 from load import closed_loop
 from report import circumstances, summarise
 from synthetic_adapters import random_bodies, upload_mixed_adapters
@@ -59,7 +59,7 @@ def main() -> None:
     print("{:12} {:>4} {:>8} {:>9} {:>8} {:>9} {:>8}".format(*columns))
     for name, models in workloads.items():
         for concurrency in arguments.concurrency:
-            row = asyncio.run(run_level(arguments, demo, models, concurrency))
+            row = uvloop.run(run_level(arguments, demo, models, concurrency))
             results.setdefault(name, {})[str(concurrency)] = row
             print(
                 f"{name:12} {concurrency:4} {row['output_tokens_per_s']:8} "

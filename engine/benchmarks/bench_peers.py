@@ -7,13 +7,13 @@ each system is set up, and what was chosen where a choice could favour one of th
 """
 
 import argparse
-import asyncio
 import json
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+import uvloop
 from peers.cells import Amount, Cell, cells_for
 from peers.files import lay_out
 from peers.floor import Shape
@@ -121,7 +121,7 @@ def main() -> None:
             await visitor.run(arguments.alternations, save)
             print(markdown(make_report(arguments, site, visitor, trials)))
 
-    asyncio.run(choose_and_run())
+    uvloop.run(choose_and_run())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 
@@ -53,48 +53,81 @@ async def stream_completion(base_url: str, api_key: str, body: dict[str, Any]) -
         f"Authorization: Bearer {api_key}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(payload)}\r\n\r\n"
     )
+    request = head.encode() + payload.encode()
+    loop = asyncio.get_running_loop()
+    exchange = _Exchange(request, loop.create_future())
     started = time.perf_counter()
-    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    transport, _ = await loop.create_connection(lambda: exchange, url.hostname, url.port)
     try:
-        writer.write(head.encode() + payload.encode())
-        await _expect_ok(reader)
-        return await _read_stream(reader, started)
+        return exchange.sample(started, await exchange.ended)
     finally:
-        writer.close()
+        transport.close()
 
 
-async def _expect_ok(reader: asyncio.StreamReader) -> None:
-    status = await reader.readline()
-    while (await reader.readline()).strip():
-        pass
-    if b" 200 " not in status:
-        body = await reader.read(4096)
-        raise RequestFailedError(f"{status.decode().strip()}: {body.decode(errors='replace')}")
+_EVENT, _DONE, _USAGE, _ERROR = b"data: ", b"data: [DONE]", b'"usage":{', b'"error":{'
+_LONGEST_MARK = max(len(mark) for mark in (_EVENT, _DONE, _USAGE, _ERROR))
 
 
-async def _read_stream(reader: asyncio.StreamReader, started: float) -> Sample:
-    first = finished = 0.0
-    usage: dict[str, Any] | None = None
-    async for line in reader:
-        if not line.startswith(b"data: "):
-            continue
+class _Exchange(asyncio.Protocol):
+    """One request and its stream. Looks for a few marks in what arrives, and reads it at the end.
+
+    A line at a time, through a stream reader, cost as much as the server's own part of it.
+    """
+
+    def __init__(self, request: bytes, ended: "asyncio.Future[bytes]") -> None:
+        self.ended = ended
+        self._request = request
+        self._parts: list[bytes] = []
+        self._end_of_last = b""
+        self._first = self._finished = 0.0
+        self._usage_seen = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask."""
+        cast("asyncio.Transport", transport).write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        """Note when events come; a mark may be cut in two by the network."""
         now = time.perf_counter()
-        if line.startswith(b"data: [DONE]"):
-            break
-        if not first:
-            first = now
-        if b'"usage":{' in line:
-            usage = json.loads(line[6:])["usage"]
-        elif b'"error":{' in line:
-            raise RequestFailedError(line.decode())
-        else:
-            finished = now
-    if usage is None:
-        raise RequestFailedError("the stream ended without usage")
-    details = usage.get("prompt_tokens_details") or {}
-    return Sample(
-        started, first, finished, usage["completion_tokens"], details.get("cached_tokens", 0)
-    )
+        self._parts.append(data)
+        seen = self._end_of_last + data
+        self._end_of_last = seen[1 - _LONGEST_MARK :]
+        if not self._first and _EVENT in seen:
+            self._first = now
+        before_usage, usage, _ = seen.partition(_USAGE)
+        if not self._usage_seen and before_usage.count(_EVENT) > (1 if usage else 0):
+            self._finished = now
+        self._usage_seen = self._usage_seen or bool(usage)
+        if _DONE in seen or _ERROR in seen:
+            self._end()
+
+    def connection_lost(self, *_: object) -> None:
+        """Nothing more will come."""
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(b"".join(self._parts))
+
+    def sample(self, started: float, answer: bytes) -> Sample:
+        """What the whole `answer` says. Raises RequestFailedError."""
+        head, _, body = answer.partition(b"\r\n\r\n")
+        status = head.partition(b"\r\n")[0]
+        if b" 200 " not in status + b" " or _ERROR in body:
+            text = body[:4096].decode(errors="replace")
+            raise RequestFailedError(f"{status.decode(errors='replace')}: {text}")
+        _, usage, rest = body.partition(_USAGE)
+        if not usage:
+            raise RequestFailedError("the stream ended without usage")
+        counts, _ = json.JSONDecoder().raw_decode("{" + rest.decode(errors="replace"))
+        details = counts.get("prompt_tokens_details") or {}
+        return Sample(
+            started,
+            self._first,
+            self._finished,
+            counts["completion_tokens"],
+            details.get("cached_tokens", 0),
+        )
 
 
 async def closed_loop(
