@@ -12,6 +12,7 @@ import msgspec
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
+from tenora_platform.auth.principal import Principal
 from tenora_platform.errors import InvalidInput
 from tenora_platform.http.disconnect import ClientDisconnected
 
@@ -29,8 +30,11 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what the declared types cannot express. Raises InvalidInput."""
 
 
-class StrictRequest(Request[Any, Any, Any]):
-    """A request whose JSON body is decoded by `decode_body`."""
+class StrictRequest(Request[Principal, Any, Any]):
+    """A request whose JSON body is decoded by `decode_body`.
+
+    `user` is who was authenticated, where the route's policy asks for an API key.
+    """
 
     async def json(self) -> Any:
         """The body as the struct that the handler asks for. Raises InvalidInput."""

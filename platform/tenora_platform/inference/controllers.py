@@ -43,22 +43,20 @@ class InferenceController(Controller):
         self,
         data: JSONBody[ChatRequest],
         request: StrictRequest,
-        principal: NamedDependency[Principal],
         inference: NamedDependency[InferenceService],
     ) -> Response[ChatCompletion]:
         """Answer a conversation."""
-        return await _answer(request, principal, inference, parse_chat(data))
+        return await _answer(request, inference, parse_chat(data))
 
     @post("/completions", status_code=200, responses=documented(404, 413, 429))
     async def text(
         self,
         data: JSONBody[CompletionRequest],
         request: StrictRequest,
-        principal: NamedDependency[Principal],
         inference: NamedDependency[InferenceService],
     ) -> Response[TextCompletion]:
         """Continue a text. Special tokens written in it are read as special tokens."""
-        return await _answer(request, principal, inference, parse_completion(data))
+        return await _answer(request, inference, parse_completion(data))
 
 
 class ModelController(Controller):
@@ -94,10 +92,9 @@ class ModelController(Controller):
         raise ModelNotFound(name)
 
 
-async def _answer(
-    request: StrictRequest, principal: Principal, inference: InferenceService, call: Call
-) -> Response[Any]:
-    work = _run(access_of(request.scope), principal, inference, call)
+async def _answer(request: StrictRequest, inference: InferenceService, call: Call) -> Response[Any]:
+    # `request.user` and not a dependency: two of those are resolved by tasks of their own
+    work = _run(access_of(request.scope), request.user, inference, call)
     return await until_disconnected(request.receive, work)
 
 
