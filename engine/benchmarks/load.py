@@ -101,8 +101,10 @@ class _Exchange(asyncio.Protocol):
         if _DONE in seen or _ERROR in seen:
             self._end()
 
-    def connection_lost(self, *_: object) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """Nothing more will come."""
+        if exc is not None and not self.ended.done():
+            self.ended.set_exception(RequestFailedError(f"the connection was lost: {exc}"))
         self._end()
 
     def _end(self) -> None:
@@ -114,7 +116,7 @@ class _Exchange(asyncio.Protocol):
         head, _, body = answer.partition(b"\r\n\r\n")
         status = head.partition(b"\r\n")[0]
         if b" 200 " not in status + b" " or _ERROR in body:
-            text = body[:4096].decode(errors="replace")
+            text = body[max(0, body.find(_ERROR)) :][:4096].decode(errors="replace")
             raise RequestFailedError(f"{status.decode(errors='replace')}: {text}")
         _, usage, rest = body.partition(_USAGE)
         if not usage:

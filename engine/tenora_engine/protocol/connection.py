@@ -138,6 +138,8 @@ class FrontConnection:
         if self._is_closed:
             return
         self._is_closed = True
+        if self._socket is not None:
+            self._socket.stop_reading()
         self._lose(EngineUnavailableError("This client was closed."))
         if self._heart is not None:
             self._heart.cancel()

@@ -70,13 +70,13 @@ class Authenticator:
         known = self._entries.get(digest)
         if known is not None and asked_at < known.good_until:
             return known
-        # Who finds that others are asking waits with them, unless the answer is too old by then.
-        flight = self._flights.get(digest)
-        if flight is not None:
+        # Who finds that others are asking waits with them. An answer that would have been too old
+        # to be found in the cache is too old for them as well.
+        while (flight := self._flights.get(digest)) is not None:
             entry = await asyncio.shield(flight)
             if asked_at < entry.good_until:
                 return entry
-        return await asyncio.shield(self._take_off(digest, asked_at))
+        return await asyncio.shield(self._take_off(digest, self._clock.monotonic()))
 
     def _take_off(self, digest: str, asked_at: float) -> "asyncio.Task[_Entry]":
         """A look-up that goes on when the one who began it leaves."""
@@ -86,8 +86,7 @@ class Authenticator:
         return flight
 
     def _land(self, digest: str, flight: "asyncio.Task[_Entry]") -> None:
-        if self._flights.get(digest) is flight:
-            del self._flights[digest]
+        del self._flights[digest]
         if flight.cancelled() or flight.exception() is not None:
             return
         self._entries[digest] = flight.result()

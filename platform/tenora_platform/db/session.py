@@ -34,7 +34,12 @@ _ENTER = text(
     "select set_config('role', :role, true), set_config('tenora.tenant_id', :tenant_id, true)"
 )
 # What the driver raises where SQLAlchemy, asked through a session, would raise a DBAPIError.
-_DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+_DRIVER_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server's last word came, and its goodbye not yet
+    OSError,
+)
 # SQLSTATE classes that say "later": connection, rollback (deadlock), resources, intervention.
 _OUTAGE_CLASSES = ("08", "40", "53", "57")
 
@@ -63,6 +68,7 @@ class Database:
                 "server_settings": {"application_name": "tenora", "timezone": "UTC"},
             },
         )
+        self._pool_size = pool_size
         self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
 
     @asynccontextmanager
@@ -95,7 +101,7 @@ class Database:
         """
         try:
             async with self._engine.connect() as connection:
-                return await _read(connection, scope, query, values)
+                return await _read(connection, scope, query, values, attempts=self._pool_size + 1)
         except (DBAPIError, PoolTimeoutError, *_DRIVER_ERRORS) as error:
             if _is_outage(error):
                 raise ServiceUnavailable("The database cannot be reached. Retry soon.") from error
@@ -138,7 +144,12 @@ async def _enter(session: AsyncSession, role: str, tenant_id: str) -> None:
 
 
 async def _read(
-    connection: AsyncConnection, scope: TenantScope, query: str, values: Sequence[object]
+    connection: AsyncConnection,
+    scope: TenantScope,
+    query: str,
+    values: Sequence[object],
+    *,
+    attempts: int,
 ) -> Sequence[Sequence[Any]]:
     """`Database.read` on one connection, which is closed unless all went well."""
     # One message, which takes no parameters: what is written into it is a UUID and cannot be else.
@@ -147,13 +158,7 @@ async def _read(
         f"set_config('tenora.tenant_id', '{UUID(int=scope.tenant_id.int)}', true)"
     )
     try:
-        driver = await _driver_of(connection)
-        try:
-            await driver.execute(enter)
-        except _DRIVER_ERRORS:  # as in `_enter`
-            await connection.invalidate()
-            driver = await _driver_of(connection)
-            await driver.execute(enter)
+        driver = await _begin(connection, enter, attempts)
         rows: Sequence[Sequence[Any]] = await driver.fetch(query, *values)
         await driver.execute("commit")
     except BaseException:
@@ -162,9 +167,24 @@ async def _read(
     return rows
 
 
-async def _driver_of(connection: AsyncConnection) -> Any:
-    """The driver's own connection: a new one after `invalidate`."""
-    return (await connection.get_raw_connection()).driver_connection
+async def _begin(connection: AsyncConnection, enter: str, attempts: int) -> Any:
+    """The driver's own connection after `enter`, on another one where the pool's is broken.
+
+    All that lie in the pool may be: the server was restarted since.
+    """
+    while True:
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        try:
+            await driver.execute(enter)
+        except TimeoutError:
+            raise
+        except _DRIVER_ERRORS as error:
+            attempts -= 1
+            if attempts == 0 or not _is_outage(error):
+                raise
+            await connection.invalidate()
+        else:
+            return driver
 
 
 def refuses_a_value(error: DBAPIError) -> bool:
@@ -182,4 +202,4 @@ def _is_outage(error: Exception) -> bool:
         return error.connection_invalidated or state.startswith(_OUTAGE_CLASSES)
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "").startswith(_OUTAGE_CLASSES)
-    return True
+    return not isinstance(error, ValueError)  # the driver's word for a value of a wrong type

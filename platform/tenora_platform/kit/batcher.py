@@ -50,6 +50,7 @@ class Batcher(Generic[GroupT, KeyT, ValueT]):
         except Exception as error:  # noqa: BLE001 - whatever it is, those who asked are told
             for answer in asked.values():
                 answer.set_exception(error)
+                answer.exception()  # seen, also where all who asked have left
         else:
             for key, answer in asked.items():
                 answer.set_result(found.get(key))

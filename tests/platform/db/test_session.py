@@ -194,6 +194,11 @@ async def test_a_wrong_question_is_a_fault_of_ours_and_spoils_no_connection(
     await pool.close()
 
 
+async def test_a_value_of_a_wrong_type_is_a_fault_of_ours(database: Database) -> None:
+    with pytest.raises(asyncpg.DataError):
+        await database.read(mint(new_id()), "select $1::integer", "no number")
+
+
 async def test_a_question_to_an_unreachable_database_is_service_unavailable() -> None:
     absent = Database("postgresql+asyncpg://postgres@/x?host=/nonexistent-socket-folder")
     with pytest.raises(ServiceUnavailable):
@@ -204,15 +209,27 @@ async def test_a_question_to_an_unreachable_database_is_service_unavailable() ->
 async def test_a_question_is_asked_again_where_the_pool_held_a_broken_connection(
     database_url: str, database: Database
 ) -> None:
+    pool = Database(database_url, pool_size=3, max_overflow=0)
+    scope = mint(new_id())
+    question = "select pg_backend_pid() from pg_sleep(0.05)"
+    at_once = await asyncio.gather(*(pool.read(scope, question) for _ in range(3)))
+    old = [rows[0][0] for rows in at_once]
+    assert len(set(old)) == 3
+    for pid in old:  # as a restart of the server does
+        await terminate(database, pid)
+    assert (await pool.read(scope, "select pg_backend_pid()"))[0][0] not in old
+    await pool.close()
+
+
+async def test_a_connection_that_is_cut_while_asked_is_service_unavailable(
+    database_url: str, database: Database
+) -> None:
     pool = Database(database_url, pool_size=1, max_overflow=0)
     scope = mint(new_id())
-    old = (await pool.read(scope, "select pg_backend_pid()"))[0][0]
-    await terminate(database, old)
-    new = (await pool.read(scope, "select pg_backend_pid()"))[0][0]
-    assert new != old
+    pid = (await pool.read(scope, "select pg_backend_pid()"))[0][0]
     asking = asyncio.create_task(pool.read(scope, "select pg_sleep(30)"))
     await asyncio.sleep(0.1)
-    await terminate(database, new)
+    await terminate(database, pid)
     with pytest.raises(ServiceUnavailable):
         await asking
     assert await pool.read(scope, "select 1")

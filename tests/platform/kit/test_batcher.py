@@ -1,6 +1,7 @@
 """`Batcher`: one question for many, never across groups, never with an answer from before."""
 
 import asyncio
+import gc
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -73,6 +74,23 @@ async def test_one_who_leaves_does_not_take_the_answer_from_the_others() -> None
     source.gate.set()
     assert await staying == 10
     assert source.asked == [("a", (1,))]
+
+
+async def test_an_error_that_nobody_waits_for_any_more_is_not_reported() -> None:
+    source = Source()
+    batcher = Batcher(source.fetch)
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    leaving = asyncio.create_task(batcher.get("a", 1))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    source.error = LookupError("away")
+    source.gate.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert reported == []
 
 
 async def test_nothing_is_kept_when_all_are_answered() -> None:
