@@ -80,19 +80,23 @@ class Authenticator:
 
     def _take_off(self, digest: str, asked_at: float) -> "asyncio.Task[_Entry]":
         """A look-up that goes on when the one who began it leaves."""
-        flight = asyncio.create_task(self._look_up(digest, asked_at))
+        flight = asyncio.create_task(self._fly(digest, asked_at))
         self._flights[digest] = flight
-        flight.add_done_callback(lambda done: self._land(digest, done))
+        # its error is told to those who wait; where all have left, nobody needs it
+        flight.add_done_callback(lambda done: done.cancelled() or done.exception())
         return flight
 
-    def _land(self, digest: str, flight: "asyncio.Task[_Entry]") -> None:
-        del self._flights[digest]
-        if flight.cancelled() or flight.exception() is not None:
-            return
-        self._entries[digest] = flight.result()
+    async def _fly(self, digest: str, asked_at: float) -> _Entry:
+        try:
+            entry = await self._look_up(digest, asked_at)
+        finally:
+            # here and not in a callback: who comes in the turn between would find it landed
+            del self._flights[digest]
+        self._entries[digest] = entry
         self._entries.move_to_end(digest)
         if len(self._entries) > MAX_CACHED:
             self._entries.popitem(last=False)
+        return entry
 
     async def _look_up(self, digest: str, asked_at: float) -> _Entry:
         refused_until = asked_at + min(self._ttl_s, NEGATIVE_TTL_S)

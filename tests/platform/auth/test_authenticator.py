@@ -163,6 +163,24 @@ async def test_an_answer_that_others_waited_for_too_long_is_asked_for_again(
     assert len(asked) == 2
 
 
+async def test_who_comes_in_the_turn_in_which_a_slow_answer_lands_asks_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = world.processes[0]
+    look_up, late = process._look_up, []
+
+    async def slow(digest: str, asked_at: float) -> object:
+        entry = await look_up(digest, asked_at)
+        if not late:
+            world.clock.advance(TTL_S)
+            late.append(asyncio.create_task(process.authenticate(f"Bearer {world.secret}")))
+        return entry
+
+    monkeypatch.setattr(process, "_look_up", slow)
+    await process.authenticate(f"Bearer {world.secret}")
+    assert await late[0] == await world.principal()
+
+
 async def test_the_cache_spares_the_database_within_the_ttl(world: World) -> None:
     await world.principal()
     async with world.database.system() as session:
