@@ -229,9 +229,7 @@ class ScriptedCore:
     async def start(self, on_message: MessageHandler, on_lost: LossHandler) -> None:
         self._on_message, self._on_lost = on_message, on_lost
         self._link = CoreLink(self._path, on_message)
-        self._tasks = [
-            asyncio.create_task(self.loop.run(self._link.url)),
-        ]
+        self._tasks = [asyncio.create_task(self.loop.run(self._link.url))]
 
     def send(self, message: ToCore) -> None:
         if self._link is not None:

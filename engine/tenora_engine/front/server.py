@@ -39,8 +39,7 @@ class FrontServer:
         self._calls = FrontCalls(engine)
         self._clients: dict[bytes, ClientSession] = {}
         self._socket: LoopSocket | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._answering: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Bind the address and serve.
@@ -49,16 +48,15 @@ class FrontServer:
             zmq.ZMQError: the address cannot be bound.
         """
         self._bind()
-        self._watch = asyncio.create_task(self._watch_silence(), name="server-silence")
+        self._tasks.add(asyncio.create_task(self._watch_silence(), name="server-silence"))
 
     async def close(self) -> None:
         """Send what has gathered and release the address. Requests of clients are aborted."""
         if self._socket is not None:
             self._socket.stop_reading()
-        tasks = [*self._answering, *([self._watch] if self._watch is not None else [])]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for client in self._clients.values():
             client.flush()
         for identity in list(self._clients):
@@ -147,8 +145,8 @@ class FrontServer:
             self._send(identity, wire.Answer(call_id=call.call_id, error=error))
             return
         task = asyncio.create_task(self._answer(identity, call), name=f"call-{call.method}")
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, identity: bytes, call: wire.Call) -> None:
         self._send(identity, await self._calls.answer(call))

@@ -177,7 +177,7 @@ async def _begin(connection: AsyncConnection, enter: str, attempts: int) -> Any:
         try:
             await driver.execute(enter)
         except TimeoutError:
-            raise
+            raise  # a server that hangs is not waited for twice
         except _DRIVER_ERRORS as error:
             attempts -= 1
             if attempts == 0 or not _is_outage(error):

@@ -167,7 +167,8 @@ async def test_who_comes_in_the_turn_in_which_a_slow_answer_lands_asks_anew(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = world.processes[0]
-    look_up, late = process._look_up, []
+    look_up = process._look_up
+    late: list[asyncio.Task[Principal]] = []
 
     async def slow(digest: str, asked_at: float) -> object:
         entry = await look_up(digest, asked_at)

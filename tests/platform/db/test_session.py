@@ -1,6 +1,7 @@
 """Sessions: one transaction each, as a role, and nothing carried over between them."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from uuid import UUID
 
 import asyncpg
@@ -127,21 +128,27 @@ async def test_a_connection_that_was_cut_in_the_pool_is_replaced(database_url: s
         await database.close()
 
 
+async def wait_in_a_session(pool: Database) -> None:
+    async with pool.tenant(mint(new_id())) as session:
+        await session.execute(text("select pg_sleep(0.002)"))
+
+
+async def wait_for_an_answer(pool: Database) -> None:
+    await pool.read(mint(new_id()), "select pg_sleep(0.002)")
+
+
+@pytest.mark.parametrize("work", [wait_in_a_session, wait_for_an_answer])
 async def test_whoever_is_cancelled_leaves_a_connection_that_works_or_none(
-    database_url: str,
+    database_url: str, work: Callable[[Database], Coroutine[None, None, None]]
 ) -> None:
     pool = Database(database_url, pool_size=1, max_overflow=0)
-
-    async def work() -> None:
-        async with pool.tenant(mint(new_id())) as session:
-            await session.execute(text("select pg_sleep(0.002)"))
-
     for step in range(60):
-        task = asyncio.create_task(work())
+        task = asyncio.create_task(work(pool))
         await asyncio.sleep(step * 0.0001)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await pool.ping()
+        assert await pool.read(mint(new_id()), "select 1")
     await pool.close()
 
 
@@ -233,18 +240,4 @@ async def test_a_connection_that_is_cut_while_asked_is_service_unavailable(
     with pytest.raises(ServiceUnavailable):
         await asking
     assert await pool.read(scope, "select 1")
-    await pool.close()
-
-
-async def test_whoever_is_cancelled_while_asking_leaves_a_connection_that_works_or_none(
-    database_url: str,
-) -> None:
-    pool = Database(database_url, pool_size=1, max_overflow=0)
-    scope = mint(new_id())
-    for step in range(60):
-        task = asyncio.create_task(pool.read(scope, "select pg_sleep(0.002)"))
-        await asyncio.sleep(step * 0.0001)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert await pool.read(scope, "select 1")
     await pool.close()
