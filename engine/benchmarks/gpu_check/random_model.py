@@ -8,6 +8,7 @@ from torch import Tensor
 from gpu_check.shapes import Shapes
 from tenora_engine.core.adapters.weights import FUSED_TARGETS, AdapterWeights
 from tenora_engine.core.models.config import ModelConfig
+from tenora_engine.core.models.output_head import OutputHead
 from tenora_engine.core.models.transformer import DecoderLayer, Transformer
 from tenora_kernels.linear import PackedLinear
 from tenora_kernels.lora import LoraModule, LoraSlice
@@ -74,7 +75,7 @@ def random_transformer(shapes: Shapes, device: torch.device) -> Transformer:
         embedding=draw(shapes.vocab_size, shapes.hidden_size) * shapes.hidden_size**0.5,
         layers=layers,
         final_norm=ones(),
-        lm_head=PackedLinear(draw(shapes.vocab_size, shapes.hidden_size)),
+        head=OutputHead(PackedLinear(draw(shapes.vocab_size, shapes.hidden_size)), 1.0),
         rope=(rope[0].to(device), rope[1].to(device)),
     )
 

@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 
-from tenora_kernels.errors import DtypeError, ShapeError
+from tenora_kernels.errors import BackendUnavailableError, DtypeError, ShapeError
 from tenora_kernels.linear.int8 import quantise
 from tenora_kernels.native import library
 from tenora_kernels.native.library import PackedMemory, PackedWeight, Product
+from tenora_kernels.native.screen import SCREENED, Largest, PackedScreen
 
 
 class NativeProduct:
@@ -23,17 +24,21 @@ class NativeProduct:
         *,
         rounds_input: bool = False,
         rounds_to_int8: bool = False,
+        finds_largest: bool = False,
         memory: PackedMemory | None = None,
     ) -> None:
         """Pack `weight`, as it is or rounded to int8 (see `int8.py`), into `memory` if given.
 
         `rounds_input` rounds x to bfloat16 for a weight that is packed in bfloat16.
+        `finds_largest` adds what `largest` needs, where the weight and the processor allow it.
         """
+        steps = None
         if rounds_to_int8:
-            whole, steps = quantise(weight)
-            self._weight = PackedWeight(whole, memory, steps=steps)
-        else:
-            self._weight = PackedWeight(weight, memory)
+            weight, steps = quantise(weight)
+        self._weight = PackedWeight(weight, memory, steps=steps)
+        self._screen = None
+        if finds_largest and bias is None:
+            self._screen = _screen(weight, self._weight, memory, steps)
         self._rounds = rounds_input
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._bias_pointer = None if self._bias is None else self._bias.data_ptr()
@@ -56,6 +61,21 @@ class NativeProduct:
         y = torch.empty(x.shape[0], self._out_features)
         self._multiply(x, y, adds=False)
         return y
+
+    @property
+    def finds_largest(self) -> bool:
+        """Whether `largest` may be called."""
+        return self._screen is not None
+
+    def largest(self, x: Tensor, left_out: Tensor) -> Largest:
+        """Return each row's largest output without computing most of them: `PackedScreen.largest`.
+
+        Raises:
+            BackendUnavailableError: the product was not made for it, or could not be.
+        """
+        if self._screen is None:
+            raise BackendUnavailableError("this product has no screen for its largest output")
+        return self._screen.largest(x, left_out, rounds_input=self._rounds)
 
     def add_(self, y: Tensor, x: Tensor) -> None:
         """Add the product to y [T, out], float32 and contiguous."""
@@ -86,3 +106,14 @@ class NativeProduct:
             raise ShapeError(
                 f"x is {tuple(x.shape)}, the weight takes contiguous rows of {self._in_features}"
             )
+
+
+def _screen(
+    weight: Tensor, packed: PackedWeight, memory: PackedMemory | None, steps: Tensor | None
+) -> PackedScreen | None:
+    if not library.has_screens() or weight.dtype not in SCREENED:
+        return None
+    try:
+        return PackedScreen(weight, packed, memory, steps=steps)
+    except ValueError:  # not finite, and so are all its products
+        return None

@@ -39,12 +39,15 @@ class PackedLinear:
         rounds_input: bool = False,
         is_batch_invariant: bool = False,
         rounds_to_int8: bool = False,
+        finds_largest: bool = False,
         memory: PackedMemory | None = None,
     ) -> None:
         """Take `weight` [out, in] and `bias` [out], of one floating dtype.
 
         `rounds_input` lets the native product of a bfloat16 weight round x to bfloat16.
         `rounds_to_int8` holds the weight in 8 bits (`int8.py`); the native backend alone can.
+        `finds_largest` lets the native product find its largest outputs (`native/screen.py`), for
+        half as much memory again as the weight takes in bfloat16.
         `memory` is where the native product keeps its copy, beside others.
         `is_batch_invariant` takes the deterministic product of the triton backend, whose promise
         is the class's; the vendor's product of a GPU, which is taken otherwise, does not keep it.
@@ -64,6 +67,7 @@ class PackedLinear:
                 bias,
                 rounds_input=rounds_input,
                 rounds_to_int8=rounds_to_int8,
+                finds_largest=finds_largest,
                 memory=memory,
             )
         elif rounds_to_int8:

@@ -15,3 +15,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is not None:
         y = y + bias.to(accumulate)
     return y.to(x.dtype)
+
+
+def largest_output(x: Tensor, weight: Tensor, left_out: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where `linear(x, weight)` is largest, and which rows are finite: [T], bool [T].
+
+    The lowest index among equals, without the columns of `left_out` [out], bool.
+    """
+    y = linear(x, weight)
+    is_finite = torch.isfinite(y).all(dim=1)
+    return torch.argmax(y.masked_fill(left_out, -torch.inf), dim=1), is_finite

@@ -69,6 +69,41 @@ def product_error(library: ctypes.CDLL, kind: int, *, rounds: bool) -> float:
     )
 
 
+class _Screen(ctypes.Structure):
+    _fields_ = (("n", ctypes.c_int64), ("k", ctypes.c_int64), ("data", ctypes.c_void_p))
+
+
+def choice_is_right(library: ctypes.CDLL) -> bool:
+    """Whether the largest output of each row is found through a screen."""
+    rng = random.Random(9)  # noqa: S311 - test data
+    x = [rng.randrange(-64, 64) / 64 for _ in range(ROWS * INNER)]
+    w = [rng.randrange(-64, 64) / 64 for _ in range(COLUMNS * INNER)]
+    sizes = (ctypes.c_int64(COLUMNS), ctypes.c_int64(INNER))
+    source = ctypes.create_string_buffer(encode(FLOAT32, w))
+    packed = ctypes.create_string_buffer(library.tn_packed_bytes(ctypes.c_int64(FLOAT32), *sizes))
+    library.tn_pack(ctypes.c_int64(FLOAT32), source, None, *sizes, packed)
+    rounded = ctypes.create_string_buffer(library.tn_screen_bytes(*sizes))
+    library.tn_pack_screen(ctypes.c_int64(FLOAT32), source, None, *sizes, rounded)
+    screen = _Screen(COLUMNS, INNER, ctypes.addressof(rounded))
+    matrix = _Packed(FLOAT32, COLUMNS, INNER, ctypes.addressof(packed))
+    x_array = (ctypes.c_float * len(x))(*x)
+    left_out = (ctypes.c_uint8 * COLUMNS)()
+    index, panels = (ctypes.c_int64 * ROWS)(), (ctypes.c_int64 * ROWS)()
+    is_finite = (ctypes.c_uint8 * ROWS)()
+    pointers = (screen, matrix, x_array, left_out, index, is_finite, panels)
+    at = [ctypes.addressof(pointer) for pointer in pointers]
+    arguments = (ctypes.c_int64 * 10)(*at[:3], INNER, ROWS, 0, *at[3:])
+    library.tn_largest_outputs(arguments)
+    for row in range(ROWS):
+        outputs = [
+            sum(x[row * INNER + i] * w[column * INNER + i] for i in range(INNER))
+            for column in range(COLUMNS)
+        ]
+        if outputs[index[row]] < max(outputs) - TOLERANCE or not is_finite[row]:
+            return False
+    return True
+
+
 def main() -> int:
     library = ctypes.CDLL(sys.argv[1])
     for threads in (1, 2):
@@ -81,6 +116,9 @@ def main() -> int:
             if not error <= TOLERANCE:
                 print(f"a product of kind {kind} is wrong by {error}", file=sys.stderr)  # noqa: T201
                 return 1
+        if library.tn_has_screens() and not choice_is_right(library):
+            print("the largest output of a product is not found", file=sys.stderr)  # noqa: T201
+            return 1
     return 0
 
 

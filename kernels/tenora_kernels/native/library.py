@@ -10,7 +10,7 @@ from torch import Tensor
 from tenora_kernels.errors import BackendUnavailableError, DtypeError, ShapeError
 from tenora_kernels.native.build import built_library
 
-INTERFACE = 7
+INTERFACE = 8
 LINE = 64  # bytes of a cache line
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int8: 4}
 
@@ -19,6 +19,29 @@ class PackedMatrix(Structure):
     """A weight [n, k] in panels; `data` is memory that someone else keeps alive."""
 
     _fields_ = (("kind", c_int64), ("n", c_int64), ("k", c_int64), ("data", c_void_p))
+
+
+class Screen(Structure):
+    """A weight [n, k] rounded to 8 bits, and how far that is from it; see `src/screen.h`."""
+
+    _fields_ = (("n", c_int64), ("k", c_int64), ("data", c_void_p))
+
+
+class LargestArgs(Structure):
+    """See `src/screen.h`."""
+
+    _fields_ = (
+        ("screen", c_void_p),
+        ("weight", c_void_p),
+        ("x", c_void_p),
+        ("x_stride", c_int64),
+        ("rows", c_int64),
+        ("rounds", c_int64),
+        ("is_left_out", c_void_p),
+        ("index", c_void_p),
+        ("is_finite", c_void_p),
+        ("exact_panels", c_void_p),
+    )
 
 
 class LoraSlice(Structure):
@@ -206,6 +229,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "tn_silu_mul": (_P, _P, _I, _I),
     "tn_gelu_tanh_mul": (_P, _P, _I, _I),
     "tn_greedy": (_P, _I, _I, _I, _P, _P),
+    "tn_largest_outputs": (_P,),
 }
 
 
@@ -231,6 +255,11 @@ def library() -> ctypes.CDLL:
     loaded.tn_has_bf16_products.restype = c_int64
     loaded.tn_packed_bytes.argtypes = (_I, _I, _I)
     loaded.tn_packed_bytes.restype = c_int64
+    loaded.tn_has_screens.restype = c_int64
+    loaded.tn_screen_bytes.argtypes = (_I, _I)
+    loaded.tn_screen_bytes.restype = c_int64
+    loaded.tn_pack_screen.argtypes = (_I, _P, _P, _I, _I, _P)
+    loaded.tn_pack_screen.restype = c_int64
     loaded.tn_set_threads(torch.get_num_threads())
     return loaded
 
@@ -261,6 +290,12 @@ def set_threads(threads: int) -> None:
 def has_bf16_products() -> bool:
     """Whether this processor multiplies bfloat16 by bfloat16 faster than float32."""
     return bool(library().tn_has_bf16_products())
+
+
+@cache
+def has_screens() -> bool:
+    """Whether this processor finds largest outputs through a screen (`screen.py`)."""
+    return bool(library().tn_has_screens())
 
 
 @cache

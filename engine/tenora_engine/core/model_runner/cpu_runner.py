@@ -58,8 +58,8 @@ class CpuModelRunner(ModelRunner):
             block_size=self._block_size,
             num_adapters=len(stacked.index) if stacked else 0,
         )
-        logits = self._forward(batch, stacked)
-        return self._sampler.choose(logits, sampling) if sampling else []
+        hidden = self._hidden_states(batch, stacked)
+        return self._sampler.choose(hidden, sampling) if sampling else []
 
     @torch.inference_mode()
     def all_logits(
@@ -79,11 +79,11 @@ class CpuModelRunner(ModelRunner):
             block_size=self._block_size,
             num_adapters=len(stacked.index) if stacked else 0,
         )
-        return self._forward(batch, stacked)
+        return self._model.head.logits(self._hidden_states(batch, stacked))
 
-    def _forward(self, batch: ForwardBatch, stacked: StackedAdapters | None) -> torch.Tensor:
+    def _hidden_states(self, batch: ForwardBatch, stacked: StackedAdapters | None) -> torch.Tensor:
         lora = stacked.layers if stacked else None
-        return self._model.forward(batch, self._kv, lora, self._layers)
+        return self._model.hidden_states(batch, self._kv, lora, self._layers)
 
     @torch.inference_mode()
     def zero_blocks(self, blocks: SequenceOf[int]) -> None:

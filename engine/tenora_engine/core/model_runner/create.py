@@ -43,7 +43,7 @@ def create_model_runner(
         )
     runner = CpuModelRunner(
         model,
-        Sampler(masked_ids),
+        Sampler(model.head, masked_ids),
         ActiveSet(model.config, dtype, host.weights),
         num_blocks=num_blocks,
         block_size=config.block_size,

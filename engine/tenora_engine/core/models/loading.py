@@ -6,6 +6,7 @@ import torch
 
 from tenora_engine.core.models.checkpoint import Checkpoint
 from tenora_engine.core.models.config import ModelConfig
+from tenora_engine.core.models.output_head import OutputHead
 from tenora_engine.core.models.precision import Precision
 from tenora_engine.core.models.transformer import DecoderLayer, Transformer
 from tenora_kernels.linear import PackedLinear
@@ -42,7 +43,9 @@ def load_transformer(
             embedding=embedding,
             layers=[_load_layer(weights, config, i) for i in range(config.num_layers)],
             final_norm=weights.read("model.norm.weight", (hidden,)),
-            lm_head=_linear(weights, head, None),
+            head=OutputHead(
+                _linear(weights, head, None, finds_largest=True), config.logits_divisor
+            ),
             rope=(cos.to(device), sin.to(device)),
         )
 
@@ -75,7 +78,13 @@ def _load_linear(
     return _linear(weights, weights.read_matrix(f"{name}.weight", shape), bias)
 
 
-def _linear(weights: Checkpoint, matrix: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
+def _linear(
+    weights: Checkpoint,
+    matrix: torch.Tensor,
+    bias: torch.Tensor | None,
+    *,
+    finds_largest: bool = False,
+) -> PackedLinear:
     precision = weights.precision
     return PackedLinear(
         matrix,
@@ -83,6 +92,7 @@ def _linear(weights: Checkpoint, matrix: torch.Tensor, bias: torch.Tensor | None
         rounds_input=precision.rounds_inputs,
         is_batch_invariant=precision.is_batch_invariant,
         rounds_to_int8=precision.rounds_to_int8,
+        finds_largest=finds_largest,
         memory=weights.packed,
     )
 

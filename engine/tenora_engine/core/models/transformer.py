@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tenora_engine.core.model_runner.forward_batch import ForwardBatch
 from tenora_engine.core.models.config import ModelConfig
+from tenora_engine.core.models.output_head import OutputHead
 from tenora_kernels.activation import silu_mul
 from tenora_kernels.attention import paged_attention, rotate_and_store
 from tenora_kernels.linear import PackedLinear
@@ -99,20 +100,20 @@ class Transformer:
         embedding: torch.Tensor,
         layers: Sequence[DecoderLayer],
         final_norm: torch.Tensor,
-        lm_head: PackedLinear,
+        head: OutputHead,
         rope: tuple[torch.Tensor, torch.Tensor],
     ) -> None:
         self.config = config
         self._embedding = embedding
         self._layers = layers
         self._final_norm = final_norm
-        self._lm_head = lm_head
+        self.head = head
         self._cos, self._sin = rope
 
     @property
     def weight_dtype(self) -> torch.dtype:
         """The dtype that the products' weights are held in."""
-        return self._lm_head.dtype
+        return self.head.dtype
 
     @property
     def layers(self) -> Sequence[DecoderLayer]:
@@ -131,7 +132,17 @@ class Transformer:
         lora: Sequence[LayerLora] | None,
         layers: Layers | None = None,
     ) -> torch.Tensor:
-        """Logits `[N, vocab_size]` in float32 for the `N` rows of `batch.logit_rows`.
+        """Logits `[N, vocab_size]` in float32 for the `N` rows of `batch.logit_rows`."""
+        return self.head.logits(self.hidden_states(batch, kv, lora, layers))
+
+    def hidden_states(
+        self,
+        batch: ForwardBatch,
+        kv: Sequence[LayerKV],
+        lora: Sequence[LayerLora] | None,
+        layers: Layers | None = None,
+    ) -> torch.Tensor:
+        """What `head` takes: normed hidden states `[N, H]` of the rows of `batch.logit_rows`.
 
         `layers` is a faster twin of `run_layers` over the same cache. Mutates `kv` at the slots
         of the batch.
@@ -145,9 +156,7 @@ class Transformer:
             hidden = self.run_layers(hidden, batch, kv, lora)
         else:
             hidden = layers(hidden, batch, lora)
-        hidden = rms_norm(hidden, self._final_norm, config.rms_norm_eps)
-        logits = self._lm_head(hidden).float()
-        return logits / config.logits_divisor if config.logits_divisor != 1.0 else logits
+        return rms_norm(hidden, self._final_norm, config.rms_norm_eps)
 
     def run_layers(
         self,

@@ -6,12 +6,13 @@
 #include "linear.h"
 #include "lora.h"
 #include "pointwise.h"
+#include "screen.h"
 
 using namespace tenora;
 
 extern "C" {
 
-int64_t tn_interface() { return 7; }
+int64_t tn_interface() { return 8; }
 
 // Whether weights of this kind can be multiplied here.
 int64_t tn_has_kind(int64_t kind) {
@@ -96,6 +97,19 @@ void tn_greedy(const float* logits, int64_t stride, int64_t rows, int64_t n, int
                uint8_t* is_finite) {
   greedy(logits, stride, rows, n, index, is_finite);
 }
+
+// Whether this build finds largest outputs through a screen.
+int64_t tn_has_screens() { return HAS_SCREENS; }
+
+int64_t tn_screen_bytes(int64_t n, int64_t k) { return Screen{n, k, nullptr}.bytes(); }
+
+// Arguments as of `tn_pack`. Returns whether all weights are finite; else `out` is no screen.
+int64_t tn_pack_screen(int64_t kind, const void* source, const float* steps, int64_t n, int64_t k,
+                       void* out) {
+  return pack_screen(Screen{n, k, (const char*)out}, kind, source, steps);
+}
+
+void tn_largest_outputs(const LargestArgs* args) { LargestOutputs(*args).run(); }
 
 void tn_decode(const DecoderLayer* layers, int64_t num_layers, const DecoderStep* step) {
   Decoder(*step).run(layers, num_layers);

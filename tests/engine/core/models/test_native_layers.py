@@ -54,9 +54,10 @@ def _adapter(config: ModelConfig, digest: str) -> AdapterWeights:
 def _runner(folder: Path) -> CpuModelRunner:
     config = read_model_config(folder)
     precision = Precision(activations=torch.float32, weights=torch.bfloat16)
+    model = load_transformer(folder, config, precision, 256)
     return CpuModelRunner(
-        load_transformer(folder, config, precision, 256),
-        Sampler([]),
+        model,
+        Sampler(model.head, []),
         ActiveSet(config, torch.float32, lambda digest: _adapter(config, digest)),
         num_blocks=40,
         block_size=BLOCK_SIZE,
@@ -78,7 +79,7 @@ def _steps(runner: CpuModelRunner) -> list[torch.Tensor]:
     for step, adapters in ((rows, RANKS), (decodes, RANKS), (chunk, ())):
         stacked = runner._active_set.covering(adapters)
         batch = build_forward_batch(step, block_size=BLOCK_SIZE, num_adapters=len(adapters))
-        logits.append(runner._forward(batch, stacked))
+        logits.append(runner._model.head.logits(runner._hidden_states(batch, stacked)))
     return logits
 
 

@@ -31,7 +31,7 @@ def build_runner(folder: Path, dtype: torch.dtype = torch.float32) -> CpuModelRu
     model = load_transformer(folder, config, Precision.of(dtype), 1024)
     return CpuModelRunner(
         model,
-        Sampler([]),
+        Sampler(model.head, []),
         ActiveSet(config, dtype, _no_adapters),
         num_blocks=32,
         block_size=BLOCK_SIZE,
