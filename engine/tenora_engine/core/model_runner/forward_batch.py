@@ -62,7 +62,9 @@ def build_forward_batch(
             for position in range(row.start, row.start + count)
         ]
         token_adapter += [row.adapter_index] * count
-    has_adapters = num_adapters > 0
+    lora_plan = logit_lora_plan = _plan(token_adapter, num_adapters) if num_adapters else None
+    if num_adapters and logit_adapter != token_adapter:
+        logit_lora_plan = _plan(logit_adapter, num_adapters)
     return ForwardBatch(
         token_ids=torch.tensor(token_ids, dtype=torch.int64),
         positions=torch.tensor(positions, dtype=torch.int64),
@@ -74,8 +76,8 @@ def build_forward_batch(
             block_tables=[row.block_table for row in rows],
             block_size=block_size,
         ),
-        lora_plan=_plan(token_adapter, num_adapters) if has_adapters else None,
-        logit_lora_plan=_plan(logit_adapter, num_adapters) if has_adapters else None,
+        lora_plan=lora_plan,
+        logit_lora_plan=logit_lora_plan,
     )
 
 

@@ -27,11 +27,14 @@ struct LinearJob {
     int64_t first_row = chunk / groups * row_block, group = chunk % groups;
     int64_t count = std::min(row_block, rows - first_row);
     int64_t last = std::min((group + 1) * panel_group, panels_of(w->n));
+    // the chunk that this thread will take next, when all take turns; behind the last chunk lies the
+    // next matrix
+    const char* after = (const char*)panel_data(*w, (group + pool().threads()) * panel_group);
     for (int64_t panel = group * panel_group; panel < last;) {
       const char* next_x = x + first_row * x_row_bytes;
       float* next_y = y + first_row * y_stride + panel * PANEL;
       panel += rows_times_panels(
-          *w, kind, panel, last, count,
+          *w, kind, panel, last, count, after,
           [&](int64_t column) { return Epilogue{bias ? bias + column : nullptr, 1.0f, adds}; },
           [&](int64_t, int64_t, const void*& xi, float*& yi) {
             xi = next_x, next_x += x_row_bytes;

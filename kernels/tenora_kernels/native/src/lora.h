@@ -59,18 +59,18 @@ class AdaptedJob {
   void run(const LoraModule* const* modules, const LoraRows& by_adapter) {
     add_items(modules, by_adapter);
     before_expands_ = (product_ ? product_->chunks : 0) + num_shrinks_;
-    run_chunks(before_expands_ + (int64_t)items().size() - num_shrinks_, *this);
+    run_chunks(before_expands_ + num_items_ - num_shrinks_, *this);
   }
 
   void operator()(int64_t chunk, int thread) {
     if (chunk >= before_expands_) {
       spin_until([&] { return done_.load(std::memory_order_acquire) >= before_expands_; });
-      expand(items_[num_shrinks_ + chunk - before_expands_]);
+      expand(num_shrinks_ + chunk - before_expands_);
       return;
     }
     int64_t item = chunk * num_shrinks_ / before_expands_;
     if ((chunk + 1) * num_shrinks_ / before_expands_ > item) {
-      shrink(items_[item]);
+      shrink(item);
     } else {
       (*product_)(chunk - item, thread);
     }
@@ -78,11 +78,13 @@ class AdaptedJob {
   }
 
  private:
-  void shrink(const LoraItem& item) const {
+  void shrink(int64_t index) const {
+    const LoraItem& item = items_[index];
     const PackedMatrix& a = item.module->a;
+    const char* after = first_of(index + pool().threads());
     for (int64_t panel = item.first_panel; panel < item.last_panel;)
       panel += rows_times_panels(
-          a, a.kind, panel, item.last_panel, item.num_rows,
+          a, a.kind, panel, item.last_panel, item.num_rows, after,
           [](int64_t) { return Epilogue{nullptr, 1.0f, false}; },
           [&](int64_t i, int64_t column, const void*& xi, float*& yi) {
             xi = x_ + item.rows[i] * x_stride_;
@@ -90,17 +92,27 @@ class AdaptedJob {
           });
   }
 
-  void expand(const LoraItem& item) const {
+  void expand(int64_t index) const {
+    const LoraItem& item = items_[index];
     const LoraSlice& slice = *item.slice;
+    const char* after = first_of(index + pool().threads());
     int64_t rank = item.module->a.n;
     for (int64_t panel = item.first_panel; panel < item.last_panel;)
       panel += rows_times_panels(
-          slice.b, slice.b.kind, panel, item.last_panel, item.num_rows,
+          slice.b, slice.b.kind, panel, item.last_panel, item.num_rows, after,
           [&](int64_t) { return Epilogue{nullptr, (float)slice.scaling, true}; },
           [&](int64_t i, int64_t column, const void*& xi, float*& yi) {
             xi = item.low_rank + i * rank + slice.a_column;
             yi = y_ + item.rows[i] * y_stride_ + slice.y_column + column;
           });
+  }
+
+  // Where the weights of an item begin, or null behind the last.
+  const char* first_of(int64_t index) const {
+    if (index >= num_items_) return nullptr;
+    const LoraItem& item = items_[index];
+    const PackedMatrix& w = item.slice ? item.slice->b : item.module->a;
+    return (const char*)panel_data(w, item.first_panel);
   }
 
   void add_items(const LoraModule* const* modules, const LoraRows& by_adapter) {
@@ -123,7 +135,7 @@ class AdaptedJob {
       }
       if (!expands) num_shrinks_ = (int64_t)all.size();
     }
-    items_ = all.data();
+    items_ = all.data(), num_items_ = (int64_t)all.size();
   }
 
   // Cuts `count` rows times w into items of about 10 microseconds.
@@ -164,7 +176,7 @@ class AdaptedJob {
   float* y_;
   int64_t y_stride_;
   const LoraItem* items_ = nullptr;
-  int64_t num_shrinks_ = 0, before_expands_ = 0;
+  int64_t num_items_ = 0, num_shrinks_ = 0, before_expands_ = 0;
   std::atomic<int64_t> done_{0};
 };
 

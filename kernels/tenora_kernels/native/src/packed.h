@@ -316,10 +316,12 @@ constexpr int64_t PASS_BYTES = 16 * 1024;
 // Rows [0, count) times the panel and some of those after it, as a product of `kind`, which is the
 // weight's own or ROUNDED. `row(i, column, x, y)`, called for one row after the other, gives row
 // i's input and its output at the panel's first column, and `end_of(column)` the epilogue of the
-// columns from there. Returns how many panels it took.
+// columns from there. `after` is what the caller reads behind the last panel, or null for what lies
+// there. Returns how many panels it took.
 template <typename EndOf, typename Row>
 TN_INLINE int64_t rows_times_panels(const PackedMatrix& w, int64_t kind, int64_t panel,
-                                    int64_t last_panel, int64_t count, EndOf end_of, Row row) {
+                                    int64_t last_panel, int64_t count, const char* after,
+                                    EndOf end_of, Row row) {
   int width = panel_width(w.n, panel);
   int64_t panel_bytes = width * column_bytes(w.kind, w.k), column = panel * PANEL;
   int64_t alike = last_panel - panel;
@@ -336,7 +338,7 @@ TN_INLINE int64_t rows_times_panels(const PackedMatrix& w, int64_t kind, int64_t
   int per_tile = (int)count / tiles, larger = (int)count % tiles;  // 16 rows are 6, 5 and 5
   int64_t bytes = taken * panel_bytes;
   TileRows rows;
-  rows.ahead = data + bytes;
+  rows.ahead = after && panel + taken >= last_panel ? after : data + bytes;
   rows.ahead_step = at_once * width * element_bytes(w.kind) / tiles;
   const Epilogue end = end_of(column);
   int64_t done = 0;

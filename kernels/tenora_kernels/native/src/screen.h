@@ -248,12 +248,11 @@ TN_INLINE void screen_tile(const Screen& s, const ScreenedRow* rows, const char*
   });
 }
 
-// The tiles of a panel fetch the next one between them.
+// The tiles of a panel fetch between them the one that begins at `ahead`.
 TN_INLINE void screen_rows(const Screen& s, const ScreenedRow* rows, int64_t count,
-                           const char* panel, float* bounds) {
+                           const char* panel, const char* ahead, float* bounds) {
   int64_t tiles = (count + SCREEN_ROWS - 1) / SCREEN_ROWS, part = s.panel_bytes() / tiles;
   int64_t step = SCREEN_COLUMNS * QUAD / tiles;
-  const char* ahead = panel + s.panel_bytes();
   auto tile = [&](auto m) TN_INLINE_LAMBDA {
     screen_tile<m>(s, rows, panel, ahead, step, bounds);
     rows += m, bounds += m, ahead += part;
@@ -271,7 +270,8 @@ constexpr bool HAS_SCREENS = true;
 
 constexpr bool HAS_SCREENS = false;
 
-TN_INLINE void screen_rows(const Screen&, const ScreenedRow*, int64_t, const char*, float*) {}
+TN_INLINE void screen_rows(const Screen&, const ScreenedRow*, int64_t, const char*, const char*,
+                           float*) {}
 
 #endif
 
@@ -380,10 +380,12 @@ class LargestOutputs {
     auto job = [&](int64_t chunk, int) {
       Top* tops = tops_ + chunk * a.rows;
       std::fill_n(tops, a.rows, Top{});
-      int64_t last = std::min(panels, (chunk + 1) * claim);
+      int64_t last = std::min(panels, (chunk + 1) * claim), bytes = s.panel_bytes();
+      int64_t after = (chunk + pool().threads()) * claim;  // what this thread will take next
       for (int64_t panel = chunk * claim; panel < last; panel++) {
+        int64_t ahead = panel + 1 < last ? panel + 1 : after;
         float* bounds = bounds_ + panel * a.rows;
-        screen_rows(s, rows_, a.rows, s.data + panel * s.panel_bytes(), bounds);
+        screen_rows(s, rows_, a.rows, s.data + panel * bytes, s.data + ahead * bytes, bounds);
         for (int64_t row = 0; row < a.rows; row++)
           if (bounds[row] > tops[row].bound)
             tops[row] = {bounds[row], panel * SCREEN_COLUMNS / PANEL};
@@ -446,7 +448,7 @@ class LargestOutputs {
   void compute(int64_t panel, const int32_t* rows, int64_t count, BestOf best_of) const {
     float* outputs = memory<float, OUTPUTS>(count * PANEL);
     rows_times_panels(
-        *a.w, kind_, panel, panel + 1, count,
+        *a.w, kind_, panel, panel + 1, count, nullptr,
         [](int64_t) { return Epilogue{nullptr, 1.0f, false}; },
         [&](int64_t i, int64_t, const void*& x, float*& y) {
           x = kind_ == ROUNDED ? (const void*)(pairs_ + rows[i] * ((s.k + 1) / 2))
