@@ -47,7 +47,7 @@ class PackedScreen:
 
         Raises:
             DtypeError: a dtype that is not in `SCREENED`.
-            ValueError: the weight holds what is not finite, or nothing.
+            ValueError: a column is not finite or has a norm above 1e20, or there is none.
         """
         if weight.dtype not in SCREENED:
             raise DtypeError(f"no screen of {weight.dtype}; it takes {SCREENED}")
@@ -56,7 +56,7 @@ class PackedScreen:
             raise ValueError("a weight without elements has no largest output")
         size = library.library().tn_screen_bytes(n, k)
         self._data = (memory or PackedMemory(size)).take(size)
-        is_finite = library.library().tn_pack_screen(
+        is_screen = library.library().tn_pack_screen(
             KINDS[source.dtype],
             source.data_ptr(),
             None if steps is None else steps.data_ptr(),
@@ -64,8 +64,8 @@ class PackedScreen:
             k,
             self._data.data_ptr(),
         )
-        if not is_finite:
-            raise ValueError("a weight is not finite, so nothing bounds its outputs")
+        if not is_screen:
+            raise ValueError("a weight is not finite or too large, so nothing bounds its outputs")
         self._packed = packed
         self._screen = Screen(n, k, self._data.data_ptr())
 

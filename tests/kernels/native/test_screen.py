@@ -107,12 +107,19 @@ def test_damage_stays_in_its_row(generator: torch.Generator) -> None:
     assert found.is_finite.tolist() == [True, False, True, False, True, False, True]
 
 
-def test_sums_that_overflow_are_not_finite(generator: torch.Generator) -> None:
-    weight = 1e20 * torch.randn(200, 96, generator=generator)
-    x = torch.randn(5, 96, generator=generator)
-    x[1] *= 1e20
-    x[3] *= 1e17
-    _assert_same_choice(NativeProduct(weight, None, finds_largest=True), x, _none_of(200))
+@pytest.mark.parametrize("weight_scale", [1e-36, 1e-30, 1e-12, 1.0, 1e12, 1e18])
+def test_any_scale(weight_scale: float, generator: torch.Generator) -> None:
+    """From what no 8 bits are rounded of to sums that overflow."""
+    weight = weight_scale * torch.randn(300, 96, generator=generator)
+    product = NativeProduct(weight, None, finds_largest=True)
+    exponents = range(-44, 38, 2)
+    x = torch.randn(len(exponents), 96, generator=generator)
+    x *= torch.tensor([10.0**e for e in exponents]).unsqueeze(1)
+    _assert_same_choice(product, x, _none_of(300))
+    x[:, ::2] *= 1e-9  # large and small ones in a group
+    _assert_same_choice(product, x, _none_of(300))
+    x[:, 64:] *= 1e-12  # and in groups of their own
+    _assert_same_choice(product, x, _none_of(300))
 
 
 def test_all_columns_left_out() -> None:
@@ -172,6 +179,7 @@ def test_what_has_no_screen(generator: torch.Generator) -> None:
         NativeProduct(weight, torch.ones(40), finds_largest=True),
         NativeProduct(weight.half(), None, finds_largest=True),
         NativeProduct(damaged, None, finds_largest=True),
+        NativeProduct(1e20 * weight, None, finds_largest=True),
         NativeProduct(weight[:0], None, finds_largest=True),
     ):
         assert not product.finds_largest

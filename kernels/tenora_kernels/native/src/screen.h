@@ -28,7 +28,13 @@ constexpr int SCREEN_COLUMNS = 16;  // of one panel
 constexpr int SCREEN_GROUP = 64;    // k that share a step
 constexpr int QUAD = 4;             // k whose products one instruction adds
 constexpr int LARGEST_WEIGHT = 127, WEIGHT_OFFSET = 128, LARGEST_INPUT = 63;
-constexpr float SMALLEST_MAGNITUDE = 1e-30f;  // of a group that is worth rounding
+constexpr float SMALLEST_WEIGHT = 1e-30f;  // in magnitude, of a group that is worth rounding
+constexpr float SMALLEST_INPUT = 1e-15f;   // the same; squares of these are far from float32's end
+// Added to the norm of a rounded column. With the smallest error of a row it makes a bound above what
+// float32 loses below its normal range, and with an infinite error an infinite one.
+constexpr float SMALLEST_COLUMN = 1e-20f;
+// Norms of a column and of a row whose products certainly stay finite.
+constexpr double LARGEST_COLUMN = 1e20, LARGEST_ROW = 1e15;
 
 // Storage of a panel: for each group its quads of SCREEN_COLUMNS x QUAD bytes and a row of steps;
 // then what |x - x'| and |x| are multiplied by.
@@ -64,7 +70,7 @@ TN_INLINE void read_weights(int64_t kind, const void* source, const float* steps
   }
 }
 
-// Rounds column `c` of the panel at `out`. Returns whether all its weights are finite.
+// Rounds column `c` of the panel at `out`. Returns whether its products stay finite.
 TN_INLINE bool round_column(const Screen& s, const double* weights, char* out, int c) {
   double rounded = 0, exact = 0, lost = 0;
   for (int64_t g = 0; g < s.groups(); g++, out += Screen::GROUP_BYTES) {
@@ -74,7 +80,7 @@ TN_INLINE bool round_column(const Screen& s, const double* weights, char* out, i
       if (!std::isfinite(weights[first + i])) return false;
       largest = std::max(largest, std::fabs(weights[first + i]));
     }
-    float step = largest < SMALLEST_MAGNITUDE ? 0.0f : (float)(largest / LARGEST_WEIGHT);
+    float step = largest < SMALLEST_WEIGHT ? 0.0f : (float)(largest / LARGEST_WEIGHT);
     for (int64_t i = 0; i < SCREEN_GROUP; i++) {
       double w = i < count ? weights[first + i] : 0.0;
       double whole = step == 0.0f ? 0.0 : std::nearbyint(w / step);
@@ -85,16 +91,17 @@ TN_INLINE bool round_column(const Screen& s, const double* weights, char* out, i
     }
     ((float*)(out + SCREEN_COLUMNS * SCREEN_GROUP))[c] = step;
   }
-  double sums = rounding_of(s.k) * (std::sqrt(exact) + std::sqrt(rounded));
-  ((float*)out)[c] = (float)(std::sqrt(rounded) * 1.00001 + FLT_MIN);
-  ((float*)out)[SCREEN_COLUMNS + c] = (float)((std::sqrt(lost) + sums) * 1.00001 + FLT_MIN);
-  return std::isfinite(((float*)out)[c]);
+  double rounding = rounding_of(s.k), up = 1.00001;  // `up`: of the norms and sums below
+  double sums = rounding * (std::sqrt(exact) + std::sqrt(rounded));
+  ((float*)out)[c] = (float)(std::sqrt(rounded) * (up + rounding) + SMALLEST_COLUMN);
+  ((float*)out)[SCREEN_COLUMNS + c] = (float)((std::sqrt(lost) + sums) * up);
+  return exact <= LARGEST_COLUMN * LARGEST_COLUMN;
 }
 
-// Fills `s` from a weight as `pack_panel` takes it. Returns whether all of it is finite; what is
-// packed of another is no screen.
+// Fills `s` from a weight as `pack_panel` takes it. Returns whether all its products stay finite with
+// rows up to LARGEST_ROW; what is packed of another weight is no screen.
 TN_INLINE bool pack_screen(const Screen& s, int64_t kind, const void* source, const float* steps) {
-  std::atomic<bool> is_finite{true};
+  std::atomic<bool> is_bounded{true};
   for_rows(s.panels(), SCREEN_COLUMNS * s.k, [&](int64_t panel) {
     std::vector<double> weights(s.k);
     char* out = (char*)s.data + panel * s.panel_bytes();
@@ -102,10 +109,10 @@ TN_INLINE bool pack_screen(const Screen& s, int64_t kind, const void* source, co
       // a column that is not there repeats the last one: its bound says nothing new
       int64_t row = std::min(panel * SCREEN_COLUMNS + c, s.n - 1);
       read_weights(kind, source, steps, row, s.k, weights.data());
-      if (!round_column(s, weights.data(), out, c)) is_finite = false;
+      if (!round_column(s, weights.data(), out, c)) is_bounded = false;
     }
   });
-  return is_finite;
+  return is_bounded;
 }
 
 // A row of x as whole numbers of a step for each group, and how far that is from it.
@@ -115,8 +122,6 @@ struct ScreenedRow {
   const int32_t* offsets;  // [groups]: what WEIGHT_OFFSET adds to the sums, negative
   float error, norm;       // |x - x'| and |x|, rounded up
 };
-
-constexpr float LARGEST_NORM = 1e15f;  // of an input whose products certainly stay finite
 
 // One group of a row: `x` holds SCREEN_GROUP elements, zeros behind the last.
 struct RoundedGroup {
@@ -133,7 +138,7 @@ struct RoundedGroup {
       doubt += v - v;  // NaN where v is not finite
     }
     float top = max_of_lanes(largest);
-    bool is_rounded = top >= SMALLEST_MAGNITUDE;
+    bool is_rounded = top >= SMALLEST_INPUT;
     step = is_rounded ? top / LARGEST_INPUT : 0.0f;
     const vf per_step = splat(is_rounded ? LARGEST_INPUT / top : 0.0f);
     const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
@@ -165,11 +170,15 @@ TN_INLINE ScreenedRow screened_row(const float* x, Read read, int64_t k, int8_t*
     steps[g] = group.step, offsets[g] = -WEIGHT_OFFSET * group.sum;
     square += group.square, lost += group.lost;
   }
-  // float32 sums of k squares, and differences of the size of x's last bits
+  // float32 sums of k squares, differences of the size of x's last bits, and what is not rounded
   double slack = 1.0 + k * std::ldexp(1.0, -23), bits = std::ldexp(1.0, -22);
-  double norm = std::sqrt((double)sum_of(square)) * slack;
-  double error = std::sqrt((double)sum_of(lost)) * slack + norm * bits;
-  if (norm > LARGEST_NORM) error = std::numeric_limits<double>::infinity();
+  double tiny = std::sqrt((double)k) * SMALLEST_INPUT;
+  double norm = std::sqrt((double)sum_of(square)) * slack + tiny;
+  double error = std::sqrt((double)sum_of(lost)) * slack + norm * bits + tiny;
+  if (norm > LARGEST_ROW) {
+    std::fill_n(steps, (k + SCREEN_GROUP - 1) / SCREEN_GROUP, 0.0f);
+    error = std::numeric_limits<double>::infinity();
+  }
   if (std::isnan(norm)) error = norm;
   return {whole, steps, offsets, (float)error, (float)norm};
 }

@@ -103,7 +103,7 @@ int64_t tn_has_screens() { return HAS_SCREENS; }
 
 int64_t tn_screen_bytes(int64_t n, int64_t k) { return Screen{n, k, nullptr}.bytes(); }
 
-// Arguments as of `tn_pack`. Returns whether all weights are finite; else `out` is no screen.
+// Arguments as of `tn_pack`. Returns whether `out` is a screen: see `pack_screen`.
 int64_t tn_pack_screen(int64_t kind, const void* source, const float* steps, int64_t n, int64_t k,
                        void* out) {
   return pack_screen(Screen{n, k, (const char*)out}, kind, source, steps);
