@@ -14,7 +14,6 @@ from tenora_kernels.native import library
 pytestmark = pytest.mark.skipif(not library.has_screens(), reason="this processor has no screens")
 
 DTYPES = (torch.float32, torch.bfloat16)
-NOTHING = torch.zeros(0, dtype=torch.bool)
 
 
 def _none_of(columns: int) -> torch.Tensor:
@@ -184,7 +183,7 @@ def test_what_has_no_screen(generator: torch.Generator) -> None:
     ):
         assert not product.finds_largest
         with pytest.raises(BackendUnavailableError):
-            product.largest(weight, NOTHING)
+            product.largest(weight, _none_of(40))
 
 
 def test_wrong_input_is_refused() -> None:

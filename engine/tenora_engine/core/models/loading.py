@@ -43,11 +43,14 @@ def load_transformer(
             embedding=embedding,
             layers=[_load_layer(weights, config, i) for i in range(config.num_layers)],
             final_norm=weights.read("model.norm.weight", (hidden,)),
-            head=OutputHead(
-                _linear(weights, head, None, finds_largest=True), config.logits_divisor
-            ),
+            head=_load_head(weights, head, config.logits_divisor),
             rope=(cos.to(device), sin.to(device)),
         )
+
+
+def _load_head(weights: Checkpoint, matrix: torch.Tensor, divisor: float) -> OutputHead:
+    # logits that are divided are not chosen from by the product's outputs: see `likeliest`
+    return OutputHead(_linear(weights, matrix, None, finds_largest=divisor == 1.0), divisor)
 
 
 def _load_layer(weights: Checkpoint, config: ModelConfig, index: int) -> DecoderLayer:

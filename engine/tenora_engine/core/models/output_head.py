@@ -37,7 +37,7 @@ class OutputHead:
         logits are not computed where the product has a screen; the choice is the same.
         """
         native = self._product.native
-        # a division may round two logits to one, of which the lower id would count
+        # a division may round two outputs to one logit, of which the lower id would count
         if native is not None and native.finds_largest and self._divisor == 1.0:
             found = native.largest(hidden, left_out)
             return found.index, found.is_finite

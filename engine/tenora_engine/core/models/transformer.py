@@ -125,16 +125,6 @@ class Transformer:
         """The cosine and sine tables: each float32 `[context_length, head_dim]`."""
         return self._cos, self._sin
 
-    def forward(
-        self,
-        batch: ForwardBatch,
-        kv: Sequence[LayerKV],
-        lora: Sequence[LayerLora] | None,
-        layers: Layers | None = None,
-    ) -> torch.Tensor:
-        """Logits `[N, vocab_size]` in float32 for the `N` rows of `batch.logit_rows`."""
-        return self.head.logits(self.hidden_states(batch, kv, lora, layers))
-
     def hidden_states(
         self,
         batch: ForwardBatch,

@@ -146,7 +146,8 @@ class StepExecutor:
             lora_plan=plan,
             logit_lora_plan=logit_plan,
         )
-        return self._model.forward(batch, self._kv, self._adapters.layers if has_lora else None)
+        lora = self._adapters.layers if has_lora else None
+        return self._model.head.logits(self._model.hidden_states(batch, self._kv, lora))
 
     def _read(self, logits: Tensor, has_draws: bool) -> list[int | None]:
         count = len(logits)
