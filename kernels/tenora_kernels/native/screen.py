@@ -69,11 +69,6 @@ class PackedScreen:
         self._packed = packed
         self._screen = Screen(n, k, self._data.data_ptr())
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that a choice reads at least."""
-        return self._data.nbytes
-
     def largest(self, x: Tensor, left_out: Tensor, *, rounds_input: bool = False) -> Largest:
         """Return the choice for each row of x [T, k], float32, among columns not in `left_out`.
 

@@ -11,7 +11,6 @@
 // to the bit and among equals. Source of the idea: FEXIPRO (Li et al., SIGMOD 2017).
 #pragma once
 
-#include <cfloat>
 #include <cmath>
 #include <vector>
 
